@@ -18,6 +18,7 @@ SOURCE = TESTS.parent / "src" / "lanewise"
 #: From the top of the house down; a room may import itself and any room before it.
 ROOMS = (
     "errors",
+    "hints",
     "numpy_types",
     "tracebacks",
     "engines",

@@ -269,6 +269,8 @@ _ELSEWHERE = {
     "arange": "a kernel is written for one thread, whose number is thread_idx.x",
     "grid": "Numba's grid(1) is block_idx.x * block_dim.x + thread_idx.x",
     "jit": "kernel marks a kernel, device a function that kernels call",
+    "mm": "matmul multiplies arrays",
+    "select": "where(condition, a, b) chooses one of two values; CuTe's select is lanewise.layout.select",
     "dot": "instruction(…) gives a matrix instruction, which a kernel calls; matmul multiplies arrays",
 }
 
@@ -276,9 +278,8 @@ _ELSEWHERE = {
 @_cache
 def _meant(name: str) -> str:
     """Return a hint for a name that is not there: CUDA's threadIdx is thread_idx, and half is f16."""
-    from difflib import get_close_matches
-
     from lanewise.formats import AMBIGUOUS, SPELLINGS
+    from lanewise.hints import nearest
 
     if name in _ELSEWHERE:
         return f"; {_ELSEWHERE[name]}"
@@ -288,8 +289,11 @@ def _meant(name: str) -> str:
         return f"; did you mean {' or '.join(formats)}?"
     if name.endswith("__"):  # what tools ask every module for
         return ""
-    close = get_close_matches(name.lstrip("_"), __dir__(), 1)
-    return f"; did you mean {close[0]}?" if close else ""
+    rooms = (import_module(f"lanewise.{room}") for room in ("layout", "draw", "atoms", "ptx", "arith"))
+    home = next((room.__name__ for room in rooms if name in room.__all__), None)
+    public = [known for known in __dir__() if not known.startswith("_")]
+    close = f"{home}.{name}" if home is not None else nearest(name, public)
+    return f"; did you mean {close}?" if close else ""
 
 
 def __dir__() -> list[str]:

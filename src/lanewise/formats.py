@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lanewise.engines import HOST_ARRAY, NUMBER
 from lanewise.errors import LanewiseError
+from lanewise.hints import nearest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -469,7 +470,5 @@ def _hint(what: object) -> str:
     """What an unknown name may have been meant for, as a part of a message."""
     if not isinstance(what, str):
         return ""
-    import difflib
-
-    near = difflib.get_close_matches(what.lower(), [*FORMATS, *SPELLINGS], n=1, cutoff=0.75)
-    return f"; did you mean {near[0]}?" if near else ""
+    near = nearest(what, [*FORMATS, *SPELLINGS], 0.75)
+    return f"; did you mean {near}?" if near else ""

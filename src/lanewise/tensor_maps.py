@@ -255,8 +255,8 @@ def _layout(array: object) -> tuple[tuple[int, ...], tuple[int, ...], int, str]:
     layout = layout_of(array)
     if layout is None:
         raise LanewiseError(
-            f"lw.tensor_map takes a NumPy array, a tensor in host memory or an array on a GPU, not "
-            f"{type(array).__name__}"
+            "lw.tensor_map(array, box) takes a NumPy array, a tensor in host memory or an array on a GPU "
+            f"first, not {type(array).__name__}"
             + ("; numpy.asarray makes a NumPy array of it without a copy" if _is_on_host(array) else "")
         )
     return layout

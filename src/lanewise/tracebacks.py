@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Final, ParamSpec, TypeVar
 
 from lanewise.errors import InternalError, LanewiseError
+from lanewise.hints import MisfitCall, misfit_call
 
 #: With this set in the environment, errors of the compiler are raised as they are, for debugging.
 RAISE_AS_IS: Final = "LANEWISE_RAISE_INTERNAL_ERRORS"
@@ -29,6 +30,7 @@ _FOLDERS = tuple(
 
 _Given = ParamSpec("_Given")
 _Returned = TypeVar("_Returned")
+_Class = TypeVar("_Class", bound=type)
 
 
 def shorten(error: BaseException) -> None:
@@ -79,7 +81,7 @@ def _adds_nothing(before: BaseException, error: BaseException) -> bool:
 
 
 def short_traceback(function: Callable[_Given, _Returned]) -> Callable[_Given, _Returned]:
-    """Return a function whose errors have short tracebacks."""
+    """Return a function whose errors have short tracebacks; a call that does not fit says what would."""
 
     @wraps(function)
     def call(*args: _Given.args, **kwargs: _Given.kwargs) -> _Returned:
@@ -88,5 +90,20 @@ def short_traceback(function: Callable[_Given, _Returned]) -> Callable[_Given, _
         except LanewiseError as error:
             shorten(error)
             raise
+        except TypeError as error:
+            trace = error.__traceback__
+            fits = trace is None or trace.tb_next is not None  # the function was entered
+            message = "" if fits else misfit_call(function, error, args)
+            if not message:
+                raise
+            misfit = MisfitCall(message)
+        shorten(misfit)
+        raise misfit
 
     return call
+
+
+def short_constructor(made: _Class) -> _Class:
+    """Return a class whose constructor has short tracebacks: a decorator."""
+    type.__setattr__(made, "__init__", short_traceback(made.__dict__["__init__"]))
+    return made

@@ -269,7 +269,7 @@ def test_pickles_are_not_opened(lanewise: Callable[..., Any], tmp_path: Path) ->
 BAD = [
     ([MMA, "a.npy", "b.npy"], ["--arch"]),
     ([MMA, "a.npy"], ["B"]),
-    ([MMA, "none.npy", "b.npy", "--arch", "sm_80"], ["none.npy", "No such file"]),
+    ([MMA, "none.npy", "b.npy", "--arch", "sm_80"], ["none.npy", "no such file"]),
     ([MMA, ".", "b.npy", "--arch", "sm_80"], ["directory"]),
     ([MMA, "a.npy", "b.npy", "--arch", "sm_75"], ["sm_75", "sm_80"]),
     ([MMA, "a.npy", "b.npy", "--arch", "sm_80", "--versus", "sm_75"], ["sm_75", "sm_80"]),

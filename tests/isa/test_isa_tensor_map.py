@@ -265,7 +265,7 @@ def test_every_type_has_a_name_of_its_own_in_a_map() -> None:
             [[1.0, 2.0]],
             (1, 2),
             {},
-            "takes a NumPy array, a tensor in host memory or an array on a GPU, not list",
+            "takes a NumPy array, a tensor in host memory or an array on a GPU first, not list",
         ),
     ],
 )

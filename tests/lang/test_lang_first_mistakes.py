@@ -113,7 +113,7 @@ class Holder:
     [
         (chained_indices, (X,), "takes all its coordinates at once, as in a[row, col]"),
         (formatted_text, (X,), 'write print("x is", x)'),
-        (method_of_numpy, (X,), "no .astype: .to(lw.f32) converts it"),
+        (method_of_numpy, (X,), "no .astype; .to(lw.f32) converts a value"),
         (shape_of_a_run, (X, 4), "has to be known while the kernel is traced"),
         (length_of_a_run, (X, 4), "take a number, or a parameter that is an lw.Constexpr"),
         (exponential_of_numpy, (X,), "NumPy's exp cannot compute with the f32 value: use lw.exp"),

@@ -88,7 +88,7 @@ def test_a_file_and_its_own_headers(tmp_path: Path) -> None:
     for given in (file, str(file)):
         assert "7" in str(cuda(given))
     assert str(file) in cuda(file).files.values()
-    with pytest.raises(LanewiseError, match=r"absent\.cu: No such file"):
+    with pytest.raises(LanewiseError, match=r"absent\.cu: no such file"):
         cuda(tmp_path / "absent.cu")
 
 

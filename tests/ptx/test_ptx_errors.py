@@ -249,9 +249,9 @@ def test_load_takes_paths_and_text(tmp_path: Path) -> None:
 
 
 def test_load_says_what_is_wrong(tmp_path: Path) -> None:
-    with pytest.raises(LanewiseError, match=r"no\.ptx: No such file"):
+    with pytest.raises(LanewiseError, match=r"no\.ptx: no such file"):
         load(tmp_path / "no.ptx")
-    with pytest.raises(LanewiseError, match=r"no\.ptx: No such file"):
+    with pytest.raises(LanewiseError, match=r"no\.ptx: no such file"):
         load(str(tmp_path / "no.ptx"))
     with pytest.raises(LanewiseError, match="neither a file nor PTX"):
         load("kernel")

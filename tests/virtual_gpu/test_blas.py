@@ -15,7 +15,7 @@ from lanewise.virtual_gpu.blas.entry_points import entry_points
 from lanewise.virtual_gpu.blas.vectors import VectorCalls
 from lanewise.virtual_gpu.devices import find_device
 from lanewise.virtual_gpu.driver import Driver
-from lanewise.virtual_gpu.library.blas_library import BlasLibraries
+from lanewise.virtual_gpu.library.program_libraries import BlasLibraries
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a library for Linux")
 

@@ -16,9 +16,9 @@ from lanewise.virtual_gpu.devices import find_device
 from lanewise.virtual_gpu.driver import Driver, DriverError, Result
 from lanewise.virtual_gpu.driver.arrays import CUBEMAP, LAYERED, TexelArray, TextureSettings
 from lanewise.virtual_gpu.driver.attributes import device_attributes
-from lanewise.virtual_gpu.driver.cubin import registers_of
 from lanewise.virtual_gpu.driver.entry_points import entry_points
 from lanewise.virtual_gpu.driver.modules import lz4_block, ptx_in
+from lanewise.virtual_gpu.programs.elf_file import registers_of
 from virtual_gpu.programs import WRITE
 
 SAXPY = """
@@ -480,6 +480,19 @@ def test_names_that_no_gpu_has() -> None:
     assert find_device("sm_90").name == find_device("nvidia h100 pcie").name == "H100"
     with pytest.raises(lw.LanewiseError, match="at least one multiprocessor"):
         find_device("H100", multiprocessors=0)
+
+
+def test_registers_of_a_cubin_are_those_that_ptxas_counts() -> None:
+    pytest.importorskip("nvidia", reason="NVIDIA's compilers are not installed")
+    loads = "".join(f"ld.volatile.global.u32 %r{i}, [%rd0+{4 * i}];" for i in range(50))
+    stores = "".join(f"st.volatile.global.u32 [%rd0+{4 * i}], %r{i};" for i in reversed(range(50)))
+    text = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 p) {"
+    text += f".reg .b64 %rd<1>; .reg .b32 %r<50>; ld.param.u64 %rd0, [p]; {loads} {stores} ret; }}"
+    try:
+        cubin = lw.ptx.ptxas(lw.load(text), "sm_90")
+    except lw.ptx.ToolMissing as missing:
+        pytest.skip(str(missing))
+    assert registers_of(cubin.image) == cubin.resources["k"].registers > 50
 
 
 def test_registers_of_what_is_no_cubin() -> None:

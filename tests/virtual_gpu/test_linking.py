@@ -9,7 +9,7 @@ import pytest
 import lanewise as lw
 from lanewise.virtual_gpu.devices import find_device
 from lanewise.virtual_gpu.driver import Driver
-from lanewise.virtual_gpu.driver.linked_ptx import linked
+from lanewise.virtual_gpu.driver.linking import linked
 
 HEAD = ".version {version}\n.target sm_80\n.address_size 64\n"
 #: Writes helper(5) + outside(7) + the variable `offset`; `helper` is a function of the text's own.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
-from lanewise.virtual_gpu.driver.linked_ptx import linked
+from lanewise.virtual_gpu.driver.linking import linked
 from lanewise.virtual_gpu.frameworks import numba_cuda
 
 #: Every block writes its number, waits for all others, and reads what the next block has written; twice.

@@ -18,6 +18,7 @@ from lanewise.errors import LanewiseError
 from lanewise.formats import Format, format_of
 from lanewise.isa import Instruction, find_arch, instructions
 from lanewise.numpy_types import AnyArray
+from lanewise.tracebacks import short_traceback
 
 #: One arch of each generation, and a GPU that has it.
 GENERATIONS = {
@@ -100,6 +101,7 @@ class ArchComparison:
         return "\n".join([*lines, *(f"[{source}]" for source in sources)])
 
 
+@short_traceback
 def compare(
     a: object,
     b: object,

@@ -38,6 +38,7 @@ from lanewise.atoms.tmem_copy import (
     make_utccp_copy,
 )
 from lanewise.atoms.value_types import RegisterArray, ValueType, value_type
+from lanewise.hints import not_called
 
 __all__ = [
     "CopyOperation",
@@ -88,3 +89,9 @@ def __getattr__(name: str) -> object:
     if name in NAMES:
         return named_layout(name)
     raise AttributeError(f"module 'lanewise.atoms' has no attribute {name!r}")
+
+
+not_called(
+    __name__,
+    'lanewise.atom("SM80_16x8x16_F32F16F16F32_TN") is one atom, lanewise.atoms.atoms("SM80") lists names',
+)

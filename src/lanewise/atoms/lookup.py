@@ -78,10 +78,16 @@ def instruction_of(name: str) -> Instruction | None:
 def atoms(pattern: str = "*") -> list[str]:
     """Return the names of operations that have a pattern in them; * and ? stand for anything.
 
+    If none has it as it is written, namespaces may be left out: "SM90_64x128x16" finds those of SM90::GMMA.
+
     >>> atoms("SM75*LDSM_N")
     ['SM75_U32x1_LDSM_N', 'SM75_U32x2_LDSM_N', 'SM75_U32x4_LDSM_N']
     """
     if not isinstance(pattern, str):
         raise LanewiseError(f"a pattern is text such as 'SM80*F16*', not {pattern!r}")
     names = [*operation_names(), *copy_operations()]
-    return [name for name in names if fnmatchcase(name.lower(), f"*{pattern.lower()}*")]
+
+    def matching(wanted: str) -> list[str]:
+        return [name for name in names if fnmatchcase(name.lower(), f"*{wanted.lower()}*")]
+
+    return matching(pattern) or matching(re.sub(r"::|_", "*", pattern))

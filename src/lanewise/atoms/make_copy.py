@@ -21,6 +21,7 @@ from lanewise.layout import (
     size,
     with_shape,
 )
+from lanewise.tracebacks import short_traceback
 
 
 def as_copy_atom(copy_atom: object, kind: object = None) -> Copy_Atom:
@@ -50,6 +51,7 @@ def _layout(what: object, name: str) -> Layout:
     raise LanewiseError(f"{name} is a layout or a shape, not {what!r}")
 
 
+@short_traceback
 def make_tiled_copy(
     copy_atom: object, thr_layout: object, val_layout: object = 1, kind: object = None
 ) -> TiledCopy:

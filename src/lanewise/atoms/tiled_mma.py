@@ -22,6 +22,7 @@ from lanewise.isa import Instruction
 from lanewise.isa.naming.shorthand import is_cutlass_name
 from lanewise.layout import Layout, Tensor, append, rank, size
 from lanewise.layout.int_tuple import spell
+from lanewise.tracebacks import short_traceback
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -66,6 +67,7 @@ class TiledMMA(MMA_Atom):
         return "\n".join(["TiledMMA", *rows, super().__str__()])
 
 
+@short_traceback
 def make_tiled_mma(mma_atom: object, atom_layout: object = (1, 1, 1), permutation: object = None) -> TiledMMA:
     """Return a tiled MMA: an atom repeated along M, N and K.
 

@@ -11,6 +11,8 @@ import os
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
+from itertools import pairwise
+from pathlib import Path
 
 INTERRUPTED = 130
 #: What a shell reports for a program that a closed pipe ended; `| head` is no error and gets no message.
@@ -20,13 +22,15 @@ REFUSED = 2
 BROKEN = 1
 #: Set by a shell that wants words completed.
 _COMPLETING = "_LANEWISE_COMPLETE"
-#: Options that take the name of a GPU.
-#: Options as other tools call them.
+#: Options and commands as other tools call them; the first that there is counts.
 _ELSEWHERE = {
     "--kernel": "--entry", "--function": "--entry", "--device": "--gpu", "--target": "--arch",
-    "--sm": "--arch", "--threads": "--block", "--blocks": "--grid",
+    "--sm": "--arch", "--threads": "--block", "--blocks": "--grid", "--dtype": "--a", "version": "--version",
 }  # fmt: skip
+#: Options that take the name of a GPU.
 _GPU_OPTIONS = ("--arch", "--versus", "--gpu")
+#: Endings of files that commands take.
+_FILES = (".py", ".cu", ".ptx")
 #: Commands whose complaints have several lines: places in PTX, what a compiler said.
 _LAID_OUT = ("run", "check", "debug", "sass", "ptx")
 
@@ -52,6 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno == errno.EPIPE:
             return _pipe_closed()
+        if error.errno == errno.ENOENT and error.filename is not None:
+            from lanewise.hints import missing_file
+
+            return _say(str(missing_file(Path(os.fsdecode(error.filename)))), REFUSED)
         where = f"{error.filename}: " if error.filename is not None else ""
         return _say(f"{where}{error.strerror or error}", REFUSED)
     except MemoryError:
@@ -98,7 +106,8 @@ def _complain(error: Exception, written: list[str]) -> int:
     if usage is not None:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else " ".join(["lanewise", *written[:1]])
-        said = [_sentence(usage()), _unquoted(written), _how_written(error, path), f"See `{path} --help`."]
+        hint = _unquoted(written) or _misplaced(written) or _how_written(error, path, written)
+        said = [_sentence(usage()), hint, f"See `{path} --help`."]
         return _say(" ".join(filter(None, said)), REFUSED)
     if os.environ.get("LANEWISE_TRACEBACK"):
         raise error
@@ -109,20 +118,44 @@ def _complain(error: Exception, written: list[str]) -> int:
     )
 
 
-def _how_written(error: Exception, path: str) -> str:
-    """Return how a command is written, for a wrong argument, or its name of an option of other tools."""
-    context = getattr(error, "ctx", None)
-    if context is None:
-        return ""
-    options = {option for parameter in context.command.params for option in parameter.opts}
-    own = _ELSEWHERE.get(getattr(error, "option_name", ""))
+def _how_written(error: Exception, path: str, written: list[str]) -> str:
+    """Return how a command or an option is written that was written wrongly, or its name in other tools."""
+    from lanewise.cli.app import command
+
+    context, option = getattr(error, "ctx", None), getattr(error, "option_name", written[0])
+    name = next(iter(written), "")
+    known = context.command if context is not None else command(name).commands[name]
+    options = {option: parameter for parameter in known.params for option in parameter.opts}
+    own = _ELSEWHERE.get(option)
     if own in options:
         return f"Did you mean {own}?"
-    if getattr(getattr(error, "param", None), "param_type_name", "") != "argument":
+    if option in options and options[option].nargs > 1:
+        return f"Write `{option} {options[option].metavar}`."
+    if context is None or getattr(getattr(error, "param", None), "param_type_name", "") != "argument":
         return ""
-    pieces = context.command.collect_usage_pieces(context)
-    arguments = [piece.strip("{}").upper() for piece in pieces if piece != "[OPTIONS]"]
+    pieces = known.collect_usage_pieces(context)
+    arguments = [
+        piece.replace("...}", "}").replace("{", "").replace("}", "").upper()
+        for piece in pieces
+        if piece != "[OPTIONS]"
+    ]
     return f"Write `{' '.join([path, *arguments])}`."
+
+
+def _misplaced(written: list[str]) -> str:
+    """Return a hint for a file where a command or the name of a GPU belongs, and for an option before it."""
+    from lanewise.cli.app import COMMANDS
+
+    first = written[0]
+    if first.endswith(_FILES):
+        return f"A command stands before a file: `lanewise run {first}`, `lanewise check {first}`."
+    command = next((word for word in written if word in COMMANDS), None)
+    if first.startswith("-") and command is not None:
+        return f"Options stand after the command: `lanewise {command} {first} …`."
+    for option, value in pairwise(written):
+        if option in _GPU_OPTIONS and value.endswith(_FILES):
+            return f"{option} takes the name of a GPU: `{option} H100 {value}`."
+    return ""
 
 
 def _unquoted(written: list[str]) -> str:

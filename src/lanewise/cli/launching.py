@@ -21,6 +21,7 @@ import typer
 
 from lanewise.cli.input.compiling import USUAL, Compilation, CompilingOptions
 from lanewise.errors import LanewiseError
+from lanewise.hints import missing_file
 from lanewise.tracebacks import shorten
 
 if TYPE_CHECKING:
@@ -305,9 +306,7 @@ class Asked:
                     f"itself; leave out {option}"
                 )
         if not self.file.is_file():
-            raise LanewiseError(
-                f"{self.file}: {'a folder, not a file' if self.file.is_dir() else 'no such file'}"
-            )
+            raise missing_file(self.file)
         return True
 
     @property

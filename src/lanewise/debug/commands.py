@@ -13,6 +13,7 @@ from lanewise.debug.lines import PTX, Frame
 from lanewise.debug.stops import Stop, lanes_of_text, lanes_text
 from lanewise.debug.tables import listing, printed, shown_lanes, where
 from lanewise.errors import LanewiseError
+from lanewise.hints import nearest
 
 
 class Leave(Exception):
@@ -378,10 +379,8 @@ def find(name: str) -> Command:
         return begun[0]
     if begun:
         raise LanewiseError(f"{name} may be {', '.join(each.names[0] for each in begun)}")
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, [each.names[0] for each in _TABLE], 1)
-    hint = f"; did you mean {close[0]}?" if close else ""
+    close = nearest(name, names())
+    hint = f"; did you mean {close}?" if close else ""
     raise LanewiseError(f"there is no command {name!r}{hint or '; `help` says which there are'}")
 
 

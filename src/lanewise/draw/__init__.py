@@ -9,6 +9,7 @@ from lanewise.draw.layouts import TVLayout, tv
 from lanewise.draw.options import Options
 from lanewise.draw.picture import Picture
 from lanewise.draw.render import html, latex, print_latex, save, svg, text
+from lanewise.hints import not_called
 
 __all__ = [
     "BankMap",
@@ -26,3 +27,7 @@ __all__ = [
     "text",
     "tv",
 ]
+
+not_called(
+    __name__, 'lanewise.draw.save(thing, "picture.svg") writes a picture, lanewise.draw.svg(thing) returns it'
+)

@@ -12,6 +12,7 @@ from lanewise.draw.write_latex import check_cells, to_latex
 from lanewise.draw.write_svg import to_svg, xml
 from lanewise.draw.write_text import to_text
 from lanewise.errors import LanewiseError, install_command
+from lanewise.tracebacks import short_traceback
 
 
 def svg(thing: object, **options: Unpack[Choices]) -> str:
@@ -84,12 +85,15 @@ _CONVERTED = {".png": "svg2png", ".pdf": "svg2pdf"}
 _PIXELS_A_UNIT = 2.0
 
 
+@short_traceback
 def save(thing: object, path: str | Path, **options: Unpack[Choices]) -> Path:
     """Write the picture of an object to a file, as .svg, .html, .tex, .txt, .png or .pdf.
 
     .png and .pdf are made by CairoSVG, which `pip install 'lanewise[pictures]'` installs.
 
-    >>> save(None, "a.jpg")
+    >>> from lanewise.layout import Layout
+    >>> save(Layout((4, 8)), "layout.svg")  # doctest: +SKIP
+    >>> save(Layout((4, 8)), "a.jpg")
     Traceback (most recent call last):
         ...
     lanewise.errors.LanewiseError: a.jpg: pictures are written as .svg, .html, .htm, .tex, .txt, .png, .pdf

@@ -8,5 +8,11 @@ from lanewise.gpu.arrays import any_on_gpu
 from lanewise.gpu.device import Device, available, devices, synchronize
 from lanewise.gpu.faults import GpuError
 from lanewise.gpu.launching import launch
+from lanewise.hints import not_called
 
 __all__ = ["Device", "GpuError", "any_on_gpu", "available", "devices", "launch", "synchronize"]
+
+not_called(
+    __name__,
+    'the arrays of a launch decide whether it runs on a GPU; lanewise.virtual_gpu("H100") imitates one',
+)

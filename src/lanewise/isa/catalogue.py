@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Unpack, cast
 from lanewise.engines import ATOM_INSTRUCTION
 from lanewise.errors import IllegalInstruction, LanewiseError
 from lanewise.formats import AMBIGUOUS, SPELLINGS
+from lanewise.hints import nearest
 from lanewise.isa.archs import find_arch
 from lanewise.isa.diagnosis import add_nearest, refuse
 from lanewise.isa.form import FAMILIES, Form
@@ -22,6 +23,7 @@ from lanewise.isa.instruction import Instruction
 from lanewise.isa.statement import check_operands, split_statement
 from lanewise.isa.syntax import KINDS, TYPES, read
 from lanewise.isa.table import Legality, forms
+from lanewise.tracebacks import short_traceback
 
 if TYPE_CHECKING:
     from lanewise.isa.asynchronous.descriptor import InstructionDescriptor
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 _ASYNCHRONOUS = re.compile(r"\s*(@!?[%\w$]+\s+)?(tcgen05|umma|cp\.(reduce\.)?async\.bulk)\b", re.I)
 
 
+@short_traceback
 def instruction(
     text: str,
     *,
@@ -147,6 +150,7 @@ def _instruction(form: Form, legality: Legality) -> Instruction:
     return Instruction(**{part.name: getattr(form, part.name) for part in fields(Form)}, legality=legality)
 
 
+@short_traceback
 def instructions(
     arch: str | None = None,
     family: str | None = None,
@@ -219,13 +223,11 @@ def _format_name(value: object) -> str:
 
 def _unknown(what: str, given: object, known: Iterable[str], listed: str) -> LanewiseError:
     """Return the error for a name that is not known: the nearest that is, and a list of all."""
-    from difflib import get_close_matches  # wanted for a message alone
-
-    near: list[str] = []
+    near = ""
     if isinstance(given, str) and given:
         longer = [name for name in known if name.startswith(f"{given}.")]
-        near = [" or ".join(longer)] if longer else get_close_matches(given, list(known), n=1, cutoff=0.6)
-    meant = f"; did you mean {near[0]}? The" if near else "; the"
+        near = " or ".join(longer) or nearest(given, known)
+    meant = f"; did you mean {near}? The" if near else "; the"
     return LanewiseError(f"unknown {what} {given!r}{meant} {listed}")
 
 

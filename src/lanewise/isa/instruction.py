@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast
 
 from lanewise.engines import (
     COMPUTE,
@@ -22,6 +22,7 @@ from lanewise.engines import (
     ProductOptions,
 )
 from lanewise.formats import FORMATS
+from lanewise.hints import Suggests
 from lanewise.isa.archs import find_arch
 from lanewise.isa.diagnosis import refuse_arch
 from lanewise.isa.form import Form, stated
@@ -37,6 +38,7 @@ from lanewise.isa.operands import (
 from lanewise.isa.selected import SelectedOperand
 from lanewise.isa.sparsity import Metadata
 from lanewise.isa.table import Legality
+from lanewise.tracebacks import short_traceback
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Instruction(Form, Drawn):
+class Instruction(Form, Drawn, Suggests):
     """One matrix instruction of the catalogue.
 
     >>> from lanewise.isa import instruction
@@ -59,6 +61,21 @@ class Instruction(Form, Drawn):
     legality: Legality = field(default=Legality((), ""), compare=False)
     #: The arch whose fragments its operands have, if that has others than most archs (see `on`).
     fragments_of: str = ""
+    INSTEAD: ClassVar = {
+        name: f"ask an operand of it: .a.{name}, .b.{name}, .c.{name} or .d.{name}"
+        for name in (
+            "holder",
+            "holders",
+            "element",
+            "cell",
+            "layout",
+            "pack",
+            "unpack",
+            "fragment",
+            "full",
+            "rows",
+        )
+    }
 
     # what it is ----------------------------------------------------------------------------------------
 
@@ -221,14 +238,29 @@ class Instruction(Form, Drawn):
         """Return a fragment of C with zeros, inside a kernel: the accumulator to begin with."""
         return self.c.full(0)
 
+    @short_traceback
     def gemm(
         self, a: object, b: object, c: object = None, *, arch: str, **options: Unpack[ProductOptions]
     ) -> AnyArray:
-        """Multiply matrices of any size by repeating the instruction, along K in order as a kernel does."""
+        """Multiply matrices of any size by repeating the instruction, along K in order as a kernel does.
+
+        >>> import numpy as np
+        >>> import lanewise as lw
+        >>> mma = lw.instruction("m16n8k16 f16 f32")
+        >>> a, b = np.ones((32, 64), np.float16), np.ones((64, 8), np.float16)
+        >>> mma.gemm(a, b, arch="sm_90").tolist()[0][:2]
+        [64.0, 64.0]
+        """
         return GEMM.function(self, a, b, c, arch=arch, **options)
 
+    @short_traceback
     def fidelity(self, arch: str) -> str:
-        """Return in words how far the computed bits can be trusted on an arch."""
+        """Return in words how far the computed bits can be trusted on an arch.
+
+        >>> import lanewise as lw
+        >>> lw.instruction("m16n8k16 bf16").fidelity("sm_90")
+        'confirmed on hardware'
+        """
         return INSTRUCTION_FIDELITY.function(self, self.require(arch))
 
     def model(self, arch: str) -> ArithmeticModel:

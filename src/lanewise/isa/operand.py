@@ -8,14 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import index
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from lanewise.engines import FRAGMENT_OF_REGISTERS, FULL_FRAGMENT, Drawn
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, as_array
+from lanewise.hints import Suggests
 from lanewise.isa.form import stated
 from lanewise.layout import Layout
 from lanewise.layout.int_tuple import flatten
+from lanewise.tracebacks import short_traceback
 
 if TYPE_CHECKING:
     import numpy as np
@@ -111,7 +113,7 @@ def _sum(digits: list[_Digit], axis: int, extents: dict[str, int]) -> str:
 
 
 @dataclass(frozen=True, repr=False)
-class Operand(Drawn):
+class Operand(Drawn, Suggests):
     """One operand: a matrix of `rows` × `cols` elements and where the threads hold them.
 
     `layout` maps (thread, value) to the flat column-major index of the matrix (of its transpose for B, as
@@ -139,6 +141,12 @@ class Operand(Drawn):
     thr_id: Layout | None = None
     where: str = "registers"
     instruction: str = field(default="", compare=False, repr=False)
+    INSTEAD: ClassVar = {
+        "load": "in a kernel, lw.ldmatrix loads a fragment from shared memory; on arrays, pack(matrix) "
+        "returns the registers of all lanes",
+        "store": "in a kernel, element(i) of a fragment says where its value i goes; on arrays, "
+        "unpack(registers) returns the matrix",
+    }
 
     @property
     def title(self) -> str:
@@ -213,6 +221,7 @@ class Operand(Drawn):
 
     # questions -----------------------------------------------------------------------------------------
 
+    @short_traceback
     def holders(self, row: int, col: int, product: int = 0) -> tuple[Holder, ...]:
         """Return every (lane, register, slot) that holds the element at row, col."""
         self._in_registers()
@@ -223,10 +232,12 @@ class Operand(Drawn):
         )
         return self._holders[cell]
 
+    @short_traceback
     def holder(self, row: int, col: int, product: int = 0) -> Holder:
         """Return the first (lane, register, slot) that holds the element at row, col."""
         return self.holders(row, col, product)[0]
 
+    @short_traceback
     def element(self, lane: int, value: int) -> tuple[int, int]:
         """Return (row, col) of the value-th element of a lane, counted through its registers."""
         return self.cell(lane, value)[1:]

@@ -3,6 +3,8 @@
 Every name of CUTLASS's pycute is here with its meaning there, and so is what pycute leaves out.
 """
 
+from lanewise.hints import not_called
+
 from .basis import ArithmeticTuple, E, ScaledBasis
 from .common import max_common_layout, max_common_vector
 from .complements import complement
@@ -143,3 +145,5 @@ __all__ = [
     "zipped_divide",
     "zipped_product",
 ]
+
+not_called(__name__, "lanewise.Layout((4, 8), (1, 4)) makes a layout")

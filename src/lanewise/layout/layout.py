@@ -9,11 +9,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 
 from lanewise.engines import Drawn
 from lanewise.errors import LanewiseError
+from lanewise.hints import Suggests
 from lanewise.layout.int_tuple import Nested
+from lanewise.tracebacks import short_constructor
 
 from .basis import ScaledBasis
 from .coordinates import crd2idx, has_none, idx2crd, index_of, nested_alike, slice_
@@ -21,13 +23,23 @@ from .int_tuple import IntTuple, flatten, is_int, prefix_product, product, spell
 from .text import read_shape_and_stride
 
 
-class Mapped(Drawn, ABC):
+class Mapped(Drawn, Suggests, ABC):
     """Anything whose coordinates are those of a Layout: a Layout, a ComposedLayout, a Tensor.
 
     An operation on coordinates (divide, slice, regroup) is written once, for Layout, and applies to all.
     """
 
     __slots__ = ()
+    INSTEAD: ClassVar = {
+        method: f"lanewise.layout.{function}(layout, …) does it"
+        for method, function in {
+            "compose": "composition",
+            "divide": "logical_divide",
+            "product": "logical_product",
+            "inverse": "right_inverse",
+            **{name: name for name in ("composition", "complement", "coalesce", "flatten", "select", "rank")},
+        }.items()
+    }
 
     @abstractmethod
     def _domain(self) -> Mapped:
@@ -74,6 +86,7 @@ def on_domain(f: Callable[Concatenate[Layout, P], LayoutBase]) -> Callable[Conca
     return cast("Callable[Concatenate[M, P], M]", lifted)
 
 
+@short_constructor
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class Layout(LayoutBase):
     """A layout shape:stride, which maps coordinates to indices.

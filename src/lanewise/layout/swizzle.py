@@ -12,6 +12,7 @@ from typing import Any
 from lanewise.engines import Drawn
 from lanewise.errors import LanewiseError
 from lanewise.layout.int_tuple import Nested
+from lanewise.tracebacks import short_constructor
 
 from .basis import as_offset
 from .coordinates import has_none, wide
@@ -38,6 +39,7 @@ def shiftl(a: object, s: int) -> Nested:
     return shiftr(a, -as_int(s))
 
 
+@short_constructor
 @dataclass(frozen=True, slots=True, repr=False)
 class Swizzle(Drawn):
     """A swizzle: it XORs bits of an index onto lower bits of it (onto higher ones if `shift` is negative).
@@ -45,6 +47,8 @@ class Swizzle(Drawn):
     The lowest `base` bits stay as they are, and the `bits` bits above them change. `shift` is the distance to
     the bits with which these are XORed.
 
+    >>> hex(Swizzle(3, 4, 3)(0x90))  # "128B" of tensor maps and wgmma, applied to a byte offset
+    '0x80'
     >>> [Swizzle(2, 0, 2)(i) for i in range(8)]
     [0, 1, 2, 3, 5, 4, 7, 6]
     """

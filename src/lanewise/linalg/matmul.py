@@ -9,6 +9,7 @@ from functools import wraps
 from typing import Any, TypeVar, cast
 
 from lanewise.errors import LanewiseError
+from lanewise.hints import too_many_arguments
 from lanewise.linalg.arrays import Array, Scale
 from lanewise.linalg.block_scaling.formats import SwizzledScales
 from lanewise.linalg.block_scaling.matrices import BlockScaledMatrix, unwrapped
@@ -43,13 +44,15 @@ def _machine_code_first(function: _Call) -> _Call:
     def matmul(
         a: object,
         b: object,
-        *,
+        *by_position: object,
         out: object = None,
         bias: object = None,
         activation: object = None,
         **more: object,
     ) -> Any:
         try:
+            if by_position:
+                raise too_many_arguments(function, (a, b, *by_position))
             if REPEATS:
                 result = repeated(a, b, out, bias, activation, more)
                 if result is not None:

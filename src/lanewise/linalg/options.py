@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from lanewise.errors import LanewiseError
+from lanewise.hints import nearest
 
 if TYPE_CHECKING:
     from lanewise.linalg.arrays import Array, Scale
@@ -113,9 +114,7 @@ def require_keywords(function: str, names: Iterable[str], without: tuple[str, ..
             operand = "a" if name.lower().endswith("a") else "b"
             instead = f"pass {operand}.T, arrays may have any strides"
         if instead is None:
-            from difflib import get_close_matches  # wanted for a message alone
-
             known = [keyword for keyword in _DEFAULTS if keyword not in without]
-            near = get_close_matches(name, known, n=1)
-            instead = f"did you mean {near[0]}=?" if near else f"it takes {', '.join(known)}"
+            near = nearest(name, known)
+            instead = f"did you mean {near}=?" if near else f"it takes {', '.join(known)}"
         raise LanewiseError(f"{function} has no keyword {name}: {instead}")

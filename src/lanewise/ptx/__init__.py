@@ -6,6 +6,7 @@ What PTX computes is the machine's business; what a matrix instruction is, `lane
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from lanewise.hints import not_called
 from lanewise.ptx.launch_refusals import (
     cluster_refusal,
     register_refusals,
@@ -136,3 +137,8 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'lanewise.ptx' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(f"lanewise.ptx.{_LATER[name]}"), name)
     return value
+
+
+not_called(
+    __name__, 'kernel.ptx(arch="sm_90") is the PTX of a kernel, lanewise.load("kernel.ptx") reads a file'
+)

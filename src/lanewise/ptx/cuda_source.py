@@ -5,7 +5,6 @@ The Module keeps its source, so that instances of templates can be compiled when
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Container, Iterable
@@ -16,6 +15,7 @@ from typing import Any, Literal
 
 from lanewise import disk_cache
 from lanewise.errors import LanewiseError, is_set, shown
+from lanewise.hints import nearest
 from lanewise.isa import find_arch
 from lanewise.ptx.device_compiler import PublishedSource, behind_conditions, has_defaults, standard_option
 from lanewise.ptx.model.module import CompiledSource, Module
@@ -114,8 +114,8 @@ class CudaSource(CompiledSource):
         kernels = _KERNEL.findall(self.text)
         undefined = f'identifier "{name}" is undefined' in complaints[0]
         if undefined and name not in kernels:
-            near = difflib.get_close_matches(name, kernels, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            near = nearest(name, kernels)
+            hint = f"; did you mean {near!r}?" if near else ""
             said = f"{expression!r}: {self.name} has no kernel {name!r}{hint}"
             return f"{said}\nkernels are {', '.join(dict.fromkeys(kernels))}" if kernels else said
         declared = re.search(rf"template\s*<[^;{{}}]*?__global__[^;{{}}()]*?\b{name}\s*\([^)]*\)", self.text)

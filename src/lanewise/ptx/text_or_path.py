@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from lanewise.errors import LanewiseError
-
-if TYPE_CHECKING:  # most give the path as text, and need no pathlib
-    from pathlib import Path
+from lanewise.hints import missing_file
 
 
 def read_text_or_path(given: str | Path, *, suffixes: tuple[str, ...], what: str) -> tuple[str, str | None]:
@@ -32,5 +30,7 @@ def read_text_or_path(given: str | Path, *, suffixes: tuple[str, ...], what: str
     try:
         with open(given, encoding="utf-8", errors="replace") as file:
             return file.read(), os.fsdecode(given)
+    except FileNotFoundError:
+        raise missing_file(Path(given)) from None
     except OSError as error:
         raise LanewiseError(f"{given}: {error.strerror or error}") from None

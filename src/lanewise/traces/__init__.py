@@ -4,8 +4,11 @@
 format, is `lanewise.machine.tracer`'s.
 """
 
+from lanewise.hints import not_called
 from lanewise.traces.run import trace
 from lanewise.traces.step import Step
 from lanewise.traces.trace import Trace
 
 __all__ = ["Step", "Trace", "trace"]
+
+not_called(__name__, "lanewise.trace(kernel[grid, block], …) traces a launch")

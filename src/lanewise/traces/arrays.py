@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, format_of
+from lanewise.hints import nearest
 from lanewise.layout import Layout, product, size, suffix_product
 from lanewise.machine import abi
 from lanewise.machine.program.operands import MemoryOperand, ResolvedOperand, Symbol, elements_of
@@ -235,8 +235,8 @@ class SharedArrays:
         if len(own) == 1:
             return own[0]
         known = [*self.declared, *(source_name(full) for full in self.variables)]
-        close = get_close_matches(name, known, 1)
-        hint = f"; did you mean {close[0]}?" if close else ""
+        close = nearest(name, known)
+        hint = f"; did you mean {close}?" if close else ""
         there = f"it has {', '.join(dict.fromkeys(known))}" if known else "it has none"
         raise LanewiseError(f"the kernel has no array {name} in shared memory: {there}{hint}")
 

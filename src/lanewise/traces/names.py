@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format
+from lanewise.hints import nearest
 from lanewise.isa import Operand
 from lanewise.machine.program.operands import Register
 from lanewise.machine.program.ops import Program, all_registers
@@ -131,8 +131,8 @@ class RegisterNames:
             if each in self.by_name:
                 return Variable(each, (self.by_name[each],))
         names = [*self.variables, *self.by_name]
-        close = get_close_matches(name, names, 1) or get_close_matches(f"%{name}", names, 1)
-        hint = f"; did you mean {close[0]}?" if close else ""
+        close = nearest(name, names) or nearest(f"%{name}", names)
+        hint = f"; did you mean {close}?" if close else ""
         if self.lacks_debug_information:
             hint += (
                 ". Variables of CUDA C++ are known with debug information: --option=-G, "

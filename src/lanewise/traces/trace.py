@@ -12,7 +12,9 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 
 from lanewise.errors import LanewiseError
+from lanewise.hints import Suggests
 from lanewise.machine.checker.report import Finding
+from lanewise.tracebacks import short_traceback
 from lanewise.traces.arrays import ArgumentArray
 from lanewise.traces.compare import Difference, compare_runs, compare_with_array
 from lanewise.traces.copies import Copy, copies_of
@@ -36,6 +38,8 @@ class Steps(Sequence[Step]):
     def __getitem__(self, number: int | slice) -> Step | Steps:
         if isinstance(number, slice):
             return Steps(self._recording, self._numbers[number])
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"there is no step {number}: there are {len(self)}")
         return Step(self._recording, self._numbers[number])
 
     def __len__(self) -> int:
@@ -55,7 +59,7 @@ class Written(NamedTuple):
     value: Any
 
 
-class Trace:
+class Trace(Suggests):
     """Every instruction that the chosen blocks and warps of a launch executed.
 
     `lw.trace` makes it. `trace.steps` are the steps in order; other methods ask backwards: who wrote what.
@@ -144,7 +148,10 @@ class Trace:
         try:
             number = operator.index(step)
         except TypeError:
-            raise LanewiseError(f"a step is asked for by its number, not by {step!r}") from None
+            raise LanewiseError(
+                f"a step is asked for by its number, not by {step!r}; trace.steps[3:7] are several, and "
+                'trace.origin("C[3, 5]") says who wrote an element'
+            ) from None
         if not -count <= number < count:
             there = f"steps 0 to {count - 1}" if count else "no step"
             raise LanewiseError(f"there is no step {number}: the trace has {there}{self._cut}")
@@ -185,6 +192,7 @@ class Trace:
         step = before if isinstance(before, Step) else self.at(before)
         return step.entry
 
+    @short_traceback
     def origin(
         self,
         of: object,
@@ -202,6 +210,7 @@ class Trace:
         """
         return self._origins.find(self._place(of, lane, warp, block), self._entry(before))
 
+    @short_traceback
     def writer(
         self,
         of: object,
@@ -218,6 +227,7 @@ class Trace:
         origin = self.origin(of, lane=lane, warp=warp, block=block, before=before)
         return None if origin.entry == NOTHING and origin.kind != "parts" else origin
 
+    @short_traceback
     def history(
         self, of: object, *, lane: int | None = None, warp: int | None = None, block: object = None
     ) -> list[Written]:
@@ -283,6 +293,12 @@ class Trace:
 
     def __len__(self) -> int:
         return len(self._recording.steps)
+
+    def __getitem__(self, number: int) -> Step:
+        return self.at(number)
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self.steps)
 
     def __str__(self) -> str:
         blocks, warps = len(self.blocks), len(self.warps)

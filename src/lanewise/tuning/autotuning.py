@@ -131,6 +131,7 @@ class AutotunedLaunch:
         return repr(("autotune", kernel.name, source, arch, _where(args), self.tuned.configurations, given))
 
 
+@short_traceback
 def autotune(
     configurations: Mapping[str, Iterable[object]] | Sequence[Configuration],
     *,
@@ -141,6 +142,10 @@ def autotune(
     `configurations` are lists of values by name, of which all combinations are tried, or a list of dicts. The
     grid and block of a launch may be functions of what they need, by name: `kernel[lambda N, BLOCK: -(-N //
     BLOCK), 128](…)`. A configuration that cannot run is left out. `measure` times a call, as lw.benchmark.
+
+    >>> autotune({"BLOCK": (64, 128)})(print)
+    Traceback (most recent call last):
+    lanewise.errors.LanewiseError: @lw.autotune goes above @lw.kernel, and takes a kernel; not <built-in ...
     """
     if isinstance(configurations, Mapping):
         names = list(configurations)

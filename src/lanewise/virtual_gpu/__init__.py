@@ -40,9 +40,9 @@ __all__ = ["LaunchRecord", "VirtualGPU", "virtual_gpu"]
 class _Room(ModuleType):
     """This package as a module that can be called: `lw.virtual_gpu` is the room and makes a virtual GPU."""
 
-    def __call__(self, name: str, **options: Any) -> VirtualGPU:
+    def __call__(self, *name: Any, **options: Any) -> VirtualGPU:
         """Return a virtual GPU, to be used as a context manager."""
-        return virtual_gpu(name, **options)
+        return virtual_gpu(*name, **options)
 
 
 sys.modules[__name__].__class__ = _Room

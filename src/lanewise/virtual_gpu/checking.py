@@ -55,7 +55,7 @@ class Checking:
 
     def takes(self, entry: Entry) -> bool:
         """Return whether a launch of a kernel is to be checked; it is counted if so."""
-        if self.only and not any(is_named(entry, each) for each in self.only):
+        if self.only and not any(is_named(entry, name) for name in self.only):
             return False
         self.count += 1
         return self.first is None or self.count <= self.first
@@ -102,17 +102,17 @@ def is_named(entry: Entry, pattern: str) -> bool:
 
 def accesses_in(report: Report, home: Callable[[int], int | None]) -> list[Access]:
     """Return what a checked launch has read and written, by the allocations that addresses lie in."""
-    found = []
-    for each in report.accesses:
-        start = home(each.first)
+    accesses = []
+    for access in report.accesses:
+        start = home(access.first)
         if start is None:
             continue
         for kind, marks in (
-            (AccessKind.READ, each.reads),
-            (AccessKind.WRITE, each.writes),
-            (AccessKind.READ | AccessKind.STRONG, each.strong_reads),
-            (AccessKind.WRITE | AccessKind.STRONG, each.strong_writes),
+            (AccessKind.READ, access.reads),
+            (AccessKind.WRITE, access.writes),
+            (AccessKind.READ | AccessKind.STRONG, access.strong_reads),
+            (AccessKind.WRITE | AccessKind.STRONG, access.strong_writes),
         ):
             if marks.any():
-                found.append(Access(start, kind, ranges_of(marks, each.first, each.cell_bytes)))
-    return found
+                accesses.append(Access(start, kind, ranges_of(marks, access.first, access.cell_bytes)))
+    return accesses

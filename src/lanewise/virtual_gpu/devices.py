@@ -65,9 +65,9 @@ def find_device(name: str, memory_gib: float | None = None, multiprocessors: int
         arch = _arch_by_target(name)
     names = gpu_names()[arch]
     plain = _plain(name)
-    exact = next((each for each in names if plain in (_plain(each), _plain(f"nvidia {each}"))), names[0])
+    exact = next((name for name in names if plain in (_plain(name), _plain(f"nvidia {name}"))), names[0])
     # One that has no figures of its own has those of the first GPU of its target.
-    figures = next(FIGURES[each] for each in (exact, *names, "H100") if each in FIGURES)
+    figures = next(FIGURES[name] for name in (exact, *names, "H100") if name in FIGURES)
     if multiprocessors is not None and multiprocessors < 1:
         raise LanewiseError(f"a GPU has at least one multiprocessor, not {multiprocessors}")
     if memory_gib is not None and memory_gib <= 0:
@@ -97,7 +97,7 @@ def _arch_by_target(name: str) -> str:
             f"no GPU is called {name!r}" + (f"; {hint}" if hint else "; H100, A100, RTX 4090 and B200 are")
         )
     number = arch_number(find_arch(name))
-    arch = next((each for each in gpu_names() if arch_number(each) == number), None)
+    arch = next((name for name in gpu_names() if arch_number(name) == number), None)
     if arch is None:
         raise LanewiseError(f"the table has no GPU with the target {name}")
     return arch

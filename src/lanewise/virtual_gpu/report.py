@@ -103,4 +103,4 @@ def program_report(
     parts = new_in_each(reports)
     if findings or notes:
         parts.append(Report(PROGRAM, list(findings), {}, [], list(notes)))
-    return ProgramReport(launches, len(reports), len({each.kernel for each in reports}), parts)
+    return ProgramReport(launches, len(reports), len({report.kernel for report in reports}), parts)

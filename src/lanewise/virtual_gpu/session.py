@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lanewise.errors import LanewiseError
 from lanewise.launch import LAUNCHES
 from lanewise.machine.runtime.initialised_bytes import INITIALISED
+from lanewise.tracebacks import short_traceback
 from lanewise.virtual_gpu.checking import Checking, accesses_in
 from lanewise.virtual_gpu.child_processes import (
     inherited_by_children,
@@ -246,14 +247,14 @@ class VirtualGPU(FrameworkState):
                 f'launches were not checked: use lw.virtual_gpu("{self.device.name}", check=True), or '
                 f'`lanewise check --gpu "{self.device.name}" script.py`'
             )
-        return [each.report for each in self.launches if each.report is not None]
+        return [launch.report for launch in self.launches if launch.report is not None]
 
     @property
     def report(self) -> ProgramReport:
         """What the checks found in all launches so far: `report.save("report.html")`, `print(report)`."""
         races = self.driver.races
-        found = races.findings if races is not None else []
-        return program_report(len(self.launches), self.reports, found, self.notes)
+        of_streams = races.findings if races is not None else []
+        return program_report(len(self.launches), self.reports, of_streams, self.notes)
 
     @property
     def findings(self) -> list[Finding]:
@@ -268,6 +269,7 @@ class VirtualGPU(FrameworkState):
         return f"<virtual {self.device.name} ({self.device.arch}): {len(self.launches)} launches>"
 
 
+@short_traceback
 def virtual_gpu(
     name: str,
     *,
@@ -288,6 +290,9 @@ def virtual_gpu(
     operations on different streams are looked for as well. `memory_gib` and `multiprocessors` change the
     device; `steps` bounds the basic blocks that a thread block may run, so that an endless kernel ends;
     `executor` spreads the blocks of plain launches over its workers, as at a launch.
+
+    >>> virtual_gpu("H100")
+    <virtual H100 (sm_90a): 0 launches>
     """
     names = (only,) if isinstance(only, str) else tuple(only)
     wanted = check or streams or fast or bool(names) or first is not None
@@ -312,7 +317,7 @@ def active() -> VirtualGPU | None:
 
 def _imported_by_programs() -> list[str]:
     """Return the packages at whose import a child process needs the virtual GPU; lanewise's own are not."""
-    return [each for each in _FRAMEWORKS if not each.startswith("lanewise.")]
+    return [framework for framework in _FRAMEWORKS if not framework.startswith("lanewise.")]
 
 
 def inherit(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,9 +40,13 @@ def atom_names(
     rows = [(name, _instruction_text(each) or _copied(each)) for name, each in known.items()]
     table = Table("", ("atom", "instruction"), rows, catalogue=True)
     data = [{"atom": name, "instruction": _instruction_text(known[name])} for name in known]
-    note = (
-        f"{len(known)} atoms." if known else f"No atom has {pattern} in its name; * and ? stand for anything."
-    )
+    if known:
+        note = f"{len(known)} atoms."
+    else:
+        beginnings = {name.replace("::GMMA::MMA", "")[: len(pattern)] for name in atoms()}
+        close = get_close_matches(pattern.upper(), sorted(beginnings), 2)
+        near = f" Did you mean {' or '.join(close)}?" if close else ""
+        note = f"No atom has {pattern} in its name; * and ? stand for anything.{near}"
     return partial(show, Answer((table,) if rows else (), data, (note,), table), style)
 
 

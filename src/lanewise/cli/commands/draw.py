@@ -31,6 +31,7 @@ from lanewise.cli.input.option_groups import with_groups
 from lanewise.cli.input.options import ASource, Descriptor, InstructionWords, Stride
 from lanewise.cli.input.subject import atom_named, instruction_named, usual_instruction
 from lanewise.errors import LanewiseError
+from lanewise.hints import nearest
 from lanewise.isa.asynchronous import is_asynchronous
 from lanewise.isa.naming.shorthand import is_cutlass_name, possible_texts
 from lanewise.layout import ComposedLayout, Layout, recast
@@ -53,7 +54,7 @@ class _DrawGroup(TyperGroup):
         if first and first[0] != "-" and first not in self.commands:
             if is_cutlass_name(first):
                 args = ["atom", *args]
-            elif _begins_instruction(first):
+            elif _begins_instruction(first) or not nearest(first, self.commands):
                 args = ["instruction", *args]
         parsed: list[str] = super().parse_args(ctx, args)
         return parsed

@@ -14,6 +14,7 @@ import typer
 
 from lanewise.cli.launching import Asked, run_script
 from lanewise.errors import LanewiseError
+from lanewise.hints import missing_file
 
 if TYPE_CHECKING:
     from lanewise.explore.server import ExploreServer
@@ -77,7 +78,7 @@ def explore(
 
 def _checked(file: Path, kinds: tuple[str, ...], allowed: str) -> Path:
     if not file.is_file():
-        raise LanewiseError(f"{file}: {'a folder, not a file' if file.is_dir() else 'no such file'}")
+        raise missing_file(file)
     if file.suffix not in kinds:
         raise LanewiseError(f"{file}: {allowed}")
     return file

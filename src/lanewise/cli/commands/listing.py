@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +17,7 @@ from lanewise.cli.terminal.answer import Answer, Cell, Table
 from lanewise.cli.terminal.render import show, style_of
 from lanewise.errors import LanewiseError
 from lanewise.formats import AMBIGUOUS, SPELLINGS
+from lanewise.hints import nearest
 from lanewise.isa import ARCHS, FAMILIES, describe_targets, find_arch, instructions
 from lanewise.isa.asynchronous import AsyncInstruction, async_instructions, families, is_asynchronous
 from lanewise.isa.asynchronous.descriptor import legal_shapes, product_of
@@ -202,8 +202,8 @@ def _nothing(given: dict[str, Any], words: list[str], withdrawn: bool) -> Answer
     for word in words:
         if not any(_has_word(form.text, word) for form in every):
             known = {part for form in every for part in re.findall(r"[a-z0-9_]+", form.text)} | {*SPELLINGS}
-            near = get_close_matches(word.lower().strip("."), sorted(known), n=1, cutoff=0.5)
-            meant = f" Did you mean {near[0]}?" if near else ""
+            near = nearest(word.strip("."), sorted(known), 0.5)
+            meant = f" Did you mean {near}?" if near else ""
             return _said(f"No instruction has the word {word!r} in its name.{meant}")
     fits = []
     for option in given:

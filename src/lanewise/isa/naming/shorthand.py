@@ -7,7 +7,6 @@ usual ones first. Names of CUTLASS are looked up by `atoms/`.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +14,7 @@ from typing import NamedTuple
 
 from lanewise.errors import IllegalInstruction
 from lanewise.formats import AMBIGUOUS, SPELLINGS
+from lanewise.hints import nearest
 from lanewise.isa.archs import describe_targets
 from lanewise.isa.form import FAMILIES, Form
 from lanewise.isa.syntax import KINDS, TYPES
@@ -227,9 +227,9 @@ def _shape(word: str) -> str:
 def _hint(word: str) -> str:
     """Return what an unknown word may have been meant for, as the end of a message."""
     known = [*_FAMILIES, *TYPES, *SPELLINGS, *AMBIGUOUS, *_SCALED, *KINDS, "sparse", "trans", "row", "col"]
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    near = nearest(word, known)
     if near:
-        return f"; did you mean {near[0]!r}?"
+        return f"; did you mean {near!r}?"
     return "; a name is a family (mma, wgmma, wmma, ldmatrix), a shape (m16n8k16) and types (f16, bf16, e4m3)"
 
 

@@ -5,12 +5,12 @@ PTX text, whose words are all words of a form, is read by `asynchronous/instruct
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import Any, NamedTuple
 
 from lanewise.errors import IllegalInstruction
 from lanewise.formats import AMBIGUOUS, FORMATS, SPELLINGS
+from lanewise.hints import nearest
 from lanewise.isa.asynchronous.descriptor import KINDS
 from lanewise.isa.asynchronous.instruction import AsyncInstruction, async_instruction, is_form
 
@@ -108,8 +108,8 @@ class _Reader:
             raise self._error(f"{word} may mean {' or '.join(AMBIGUOUS[word])}; name one of them")
         elif word not in _ONE:
             known = [*FORMATS, *SPELLINGS, *SCALED, *KINDS, "sparse", "ws", "pair", "block16", "block32"]
-            near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            near = nearest(word, known)
+            hint = f" (did you mean {near!r}?)" if near else ""
             raise self._error(f"the word {word!r} is not known here{hint}")
 
     def _formats(self) -> dict[str, str]:

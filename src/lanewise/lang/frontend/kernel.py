@@ -14,6 +14,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from lanewise.engines import SHOW_HTML
+from lanewise.hints import instead_of_attribute
 from lanewise.isa import find_arch
 from lanewise.lang.frontend.block_needs import BlockNeeds
 from lanewise.lang.frontend.launching import ConfiguredKernel
@@ -74,7 +75,9 @@ class Kernel:
 
         def __getattr__(self, name: str) -> NoReturn:
             of_kernel = getattr(self.__dict__.get("function"), "__name__", "")
-            mend = f"; {of_kernel}[grid, block](…) launches it" if name in _LAUNCHES_ELSEWHERE else ""
+            mend = f"; {of_kernel}[grid, block](…) launches it"
+            if name not in _LAUNCHES_ELSEWHERE:
+                mend = instead_of_attribute(type(self), name)
             raise AttributeError(
                 f"the kernel {of_kernel} has no attribute {name!r}{mend}", name=name, obj=None
             )

@@ -6,7 +6,7 @@ The kernel itself is in `kernel.py`; what runs it, and how data decide where, is
 from __future__ import annotations
 
 from reprlib import repr
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format
@@ -53,6 +53,9 @@ class ConfiguredKernel:
         #: What was launched before, by the Constexpr values, for a warm launch; with its version, which knows
         #: whether what the kernel has read of Python is unchanged.
         self._launched: dict[object, tuple[Version[BlockNeeds], Configured]] = {}
+
+    def __getitem__(self, block: object) -> NoReturn:
+        raise LanewiseError("a launch has its grid and block in one pair of brackets: kernel[grid, block](…)")
 
     def bind(
         self, *args: object, arch: str | None = None, **kwargs: object

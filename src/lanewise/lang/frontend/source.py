@@ -8,12 +8,15 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, TracebackType
 
 from lanewise.errors import LanewiseError
+from lanewise.hints import instead_of_attribute, misfit_call
 from lanewise.lang.frontend.control_flow import Runtime
 from lanewise.lang.frontend.heap import Scope, captured_names
 from lanewise.lang.frontend.rewrite import Unsupported, rewrite
@@ -117,9 +120,8 @@ class RewrittenFunction:
                     "each thread, lw.shared(lw.f32, 4) one of the block",
                     error,
                 ) from None
-            raise _error(
-                f"Python raised while tracing: {type(error).__name__}: {error}{_origin(error)}", error
-            ) from error
+            message = _misfit(error) or f"{type(error).__name__}: {error}{_instead(error)}"
+            raise _error(f"Python raised while tracing: {message}{_origin(error)}", error) from error
 
 
 def _error(message: str, error: BaseException) -> KernelError:
@@ -132,6 +134,28 @@ def _error(message: str, error: BaseException) -> KernelError:
         return current().error(message)
     file, line = of_user.tb_frame.f_code.co_filename, of_user.tb_lineno
     return KernelError(message, file, line, linecache.getline(file, line).strip())
+
+
+def _instead(error: BaseException) -> str:
+    """Return what serves instead of an attribute that an object of the library does not have."""
+    if not isinstance(error, AttributeError):
+        return ""
+    owner: type = type(error.obj)
+    return instead_of_attribute(owner, error.name or "") if owner.__module__.startswith("lanewise.") else ""
+
+
+def _misfit(error: BaseException) -> str:
+    """Return what is wrong with a call of a function of the library that Python refused; else nothing."""
+    if not isinstance(error, TypeError):
+        return ""
+    name = str(error).partition("()")[0]
+    for module in [each for key, each in sys.modules.items() if key.startswith("lanewise.")]:
+        with suppress(AttributeError):
+            function = attrgetter(name)(module)
+            message = misfit_call(function, error) if isinstance(function, FunctionType) else ""
+            if message:
+                return message
+    return ""
 
 
 def _origin(error: BaseException) -> str:

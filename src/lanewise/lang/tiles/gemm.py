@@ -17,8 +17,10 @@ from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.traced import describe
 from lanewise.lang.trace.types import dtype_name
 from lanewise.layout import size
+from lanewise.tracebacks import short_traceback
 
 
+@short_traceback
 def gemm(tiled_mma: object, acc: Any, a: Any, b: Any, *, accumulate: object = None) -> None:
     """Emit acc += a · b over fragments (V, M, N), (V, M[, K]) and (V, N[, K]), every other row backwards.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, SupportsFloat, TypeAlias, overl
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, bf16, f16
+from lanewise.hints import instead_of_attribute
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.constants import constant_text, default_dtype, float_constant
 from lanewise.lang.trace.ir import Register
@@ -287,7 +288,8 @@ class Scalar(_Base):
             self[index]
 
         def __getattr__(self, name: str) -> NoReturn:
-            raise AttributeError(f"a traced value has no .{name}{_instead(name)}", name=name, obj=None)
+            hint = instead_of_attribute(type(self), name)
+            raise AttributeError(f"a traced value has no .{name}{hint}", name=name, obj=None)
 
     def __format__(self, spec: str) -> str:
         raise current().error(
@@ -297,15 +299,6 @@ class Scalar(_Base):
 
     def __repr__(self) -> str:
         return f"<{describe(self)}>"
-
-
-def _instead(name: str) -> str:
-    """Return what a kernel has in place of a method of NumPy's, as the end of a message."""
-    if name in ("astype", "type", "float", "int", "half", "item"):
-        return ": .to(lw.f32) converts it"
-    if name in ("exp", "sqrt", "sin", "cos", "tanh", "log", "abs", "max", "min", "round", "floor", "ceil"):
-        return f": use lw.{name}"
-    return ""
 
 
 def literal(value: Any, dtype: Format) -> Scalar:

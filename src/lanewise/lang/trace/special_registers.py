@@ -60,6 +60,12 @@ class Dim3:
         def __getattr__(self, name: str) -> NoReturn:
             raise AttributeError(f"{self.__doc__} have .x, .y and .z, and no .{name}", name=name, obj=None)
 
+    def __call__(self, *_: object) -> NoReturn:
+        self.complain()
+
+    def __getitem__(self, index: object) -> NoReturn:
+        self.complain()
+
     def __iter__(self) -> Any:
         return iter((self.x, self.y, self.z))
 

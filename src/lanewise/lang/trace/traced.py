@@ -9,7 +9,8 @@ import operator
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from types import FunctionType
+from typing import Any, ClassVar, NoReturn
 
 from lanewise.lang.trace.builder import current
 
@@ -23,6 +24,28 @@ class Traced:
     __slots__ = ()
     #: By this attribute the catalogue's instructions know that they are to emit themselves.
     is_traced = True
+    #: What a kernel has in place of methods of NumPy's arrays.
+    INSTEAD: ClassVar = {
+        **dict.fromkeys(("astype", "type", "float", "int", "half", "item"), ".to(lw.f32) converts a value"),
+        **{
+            name: f"use lw.{name}(…)"
+            for name in [
+                "exp",
+                "sqrt",
+                "sin",
+                "cos",
+                "tanh",
+                "log",
+                "abs",
+                "max",
+                "min",
+                "round",
+                "floor",
+                "ceil",
+            ]
+        },
+        "sum": "a loop adds up the values of a thread, lw.warp_reduce those of the lanes of a warp",
+    }
 
     @property
     def description(self) -> str:
@@ -53,6 +76,13 @@ class Traced:
                 f"use {_own_function(ufunc.__name__)}"
             )
         return operation(*(each if isinstance(each, Traced) else plain_number(each) for each in inputs))
+
+    @classmethod
+    def __torch_function__(cls, function: Any, *_: object) -> NoReturn:
+        name = function.__name__
+        raise current().error(
+            f"torch's {name} cannot compute with values of a kernel: use {_own_function(name)}"
+        )
 
 
 _UFUNCS: dict[str, Callable[..., object]] = {
@@ -90,6 +120,8 @@ def _who_asked() -> str:
 
 def describe(value: object) -> str:
     """Return a value in words, for messages: a traced value's own description, or a Python object's type."""
+    if isinstance(value, FunctionType):
+        return f"the function {value.__name__}: write {value.__name__}(…), which calls it"
     return value.description if isinstance(value, Traced) else f"the Python {type(value).__name__} {value!r}"
 
 

@@ -27,6 +27,7 @@ from lanewise.formats import (
     u8,
     ue8m0,
 )
+from lanewise.tracebacks import short_constructor
 
 i8, i32 = s8, s32
 i16 = Format("s16", 16, "int", "int16")
@@ -112,6 +113,7 @@ def written_as(dtype: object) -> str:
     return f"; write lw.{name}" if name else ""
 
 
+@short_constructor
 @dataclass(frozen=True)
 class Ptr:
     """The annotation of a pointer parameter: `Ptr[f16]`, or `Ptr[f16, 16]` for one aligned to 16 bytes.

@@ -79,8 +79,8 @@ def family_of(name: str) -> Family:
 
 def run(launches: Iterable[Launch], stream: object = None) -> None:
     """Make launches, one after the other."""
-    for each in launches:
-        each(stream)
+    for launch in launches:
+        launch(stream)
 
 
 def or_null(array: Memory | None) -> Memory | int:
@@ -111,8 +111,8 @@ def block_scale_strides(pointers: Pointers) -> tuple[int, int, int, int]:
 
     def steps(array: Any) -> list[int]:
         if hasattr(array, "stride"):
-            return [int(each) for each in array.stride()]
-        return [each // array.itemsize for each in array.strides]
+            return [int(stride) for stride in array.stride()]
+        return [stride // array.itemsize for stride in array.strides]
 
     (row, row_k), (column_k, column) = steps(pointers.scale_a), steps(pointers.scale_b)
     return row, row_k, column, column_k

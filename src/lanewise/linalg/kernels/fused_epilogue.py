@@ -86,8 +86,8 @@ def exp2(x):
     shifted = x + _ROUNDER
     fraction = x - (shifted - _ROUNDER)
     power = f32(_EXP2[-1])
-    for each in reversed(_EXP2[:-1]):
-        power = lw.fma(power, fraction, f32(each))
+    for coefficient in reversed(_EXP2[:-1]):
+        power = lw.fma(power, fraction, f32(coefficient))
     return lw.bitcast(lw.bitcast(power, lw.i32) + (lw.bitcast(shifted, lw.i32) << 23), f32)
 
 
@@ -103,10 +103,12 @@ def short_exp2(x, factor, degree, lowest):
     rounder = _ROUNDER / _RANGE
     shifted = scaled + rounder
     fraction = scaled - (shifted - rounder)
-    terms = [each * 2.0**lowest * float(_RANGE) ** n for n, each in enumerate(_SHORT_EXP2[degree])]
+    terms = [
+        coefficient * 2.0**lowest * float(_RANGE) ** n for n, coefficient in enumerate(_SHORT_EXP2[degree])
+    ]
     power = f32(terms[-1])
-    for each in reversed(terms[:-1]):
-        power = lw.fma(power, fraction, f32(each))
+    for term in reversed(terms[:-1]):
+        power = lw.fma(power, fraction, f32(term))
     return lw.bitcast(lw.bitcast(power, lw.i32) + (lw.bitcast(shifted, lw.i32) << 23), f32)
 
 
@@ -142,8 +144,8 @@ def short_tail(x, degree):
     p, terms = _SHORT_TAIL[degree]
     t = reciprocal(lw.fma(x, f32(p), f32(1.0)))
     series = f32(terms[-1])
-    for each in reversed(terms[:-1]):
-        series = lw.fma(series, t, f32(each))
+    for term in reversed(terms[:-1]):
+        series = lw.fma(series, t, f32(term))
     return series * t * short_exp2(x, x * (-0.5 * _LOG2_E / _RANGE), degree, _TAIL_LEAST)
 
 
@@ -171,8 +173,8 @@ def activated(name: str, x, dtype: Format = f32) -> Scalar:
             return lw.fma(-size, short_tail(size, degree), lw.max(x, f32(0.0)))
         t = reciprocal(lw.fma(size, f32(_ERF_P * 0.7071067811865476), f32(1.0)))
         series = f32(_ERF[-1])
-        for each in reversed(_ERF[:-1]):
-            series = lw.fma(series, t, f32(each))
+        for coefficient in reversed(_ERF[:-1]):
+            series = lw.fma(series, t, f32(coefficient))
         tail = series * t * 0.5 * exp2(x * x * (-0.5 * _LOG2_E))  # Φ(-|x|)
         return x * lw.where(x < 0.0, tail, 1.0 - tail)
     raise LanewiseError(f"no activation is called {name!r}; there are {', '.join(ACTIVATIONS)}")

@@ -9,6 +9,7 @@ from math import isnan
 from typing import Any
 
 from lanewise.errors import LanewiseError
+from lanewise.hints import Suggests
 from lanewise.linalg.kernels.family import family_of
 from lanewise.linalg.order import instruction_of, stored_bits
 from lanewise.linalg.orientation import oriented
@@ -24,7 +25,7 @@ _LEAST_PART = 0.05
 
 
 @dataclass(frozen=True, repr=False)
-class PlannedProduct:
+class PlannedProduct(Suggests):
     """A plan and its problem. Printed, it says which kernel runs, in which tiles, how fast and why."""
 
     plan: Plan

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
+from lanewise.hints import Named
 from lanewise.jit.host_memory import Bytes, address
 from lanewise.machine.abi import BlockRecord, LaunchRecord, RunStatus
 from lanewise.machine.checker import counters, fault_findings
@@ -253,7 +254,7 @@ class CheckedLaunch(Launch):
         return Report(
             program.entry.name,
             self.verdict(),
-            self._totals(by_site),
+            Named("counter", self._totals(by_site)),
             [by_line[key] for key in sorted(by_line)],
             notes,
             partial(_judged, kernel, runs, rows, diverged, requests, overlap) if self.ended else None,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
+from lanewise.hints import Suggests
 from lanewise.machine.checker.findings import (
     Finding,
     Inefficiency,
@@ -21,8 +22,22 @@ if TYPE_CHECKING:
 __all__ = ["Finding", "Inefficiency", "Line", "Proposal", "Report", "Severity", "Three"]
 
 
-class Report(ReportContents):
+class Report(ReportContents, Suggests):
     """The result of `lanewise.check`; it is true if it has no finding, or none but advice."""
+
+    INSTEAD: ClassVar = {
+        "bank_conflicts": 'report.counters["derived__memory_l1_wavefronts_shared_excessive"] counts what '
+        "they cost, and report.performance says where they are",
+        "races": 'report.findings has them, those whose kind is "race"',
+        "errors": "report.findings has them",
+    }
+
+    if not TYPE_CHECKING:  # a checker knows that a report has no items
+
+        def __getitem__(self, name: object) -> NoReturn:
+            raise TypeError(
+                "a report has no items: report.findings is a list, report.counters has values by name"
+            )
 
     def listing(self) -> list[ListedFile]:
         """Return the source of the kernel in its order, each line with its counters and what was found there.

@@ -166,7 +166,7 @@ def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
         ),
         FaultKind.BAD_BRANCH: "brx.idx has an index beyond its list of targets",
         FaultKind.BAD_OPERAND: "an operand is out of range (barriers are numbered 0 to 15)",
-        FaultKind.DIVERGENCE: "not all lanes of the warp execute this instruction together",
+        FaultKind.DIVERGENCE: _divergence_reason(launch),
         FaultKind.MBARRIER: f"mbarrier: {WRONG.get(size, '')}",
         FaultKind.WARPGROUP: _warpgroup_reason(size),
         FaultKind.STACK: (
@@ -199,6 +199,14 @@ def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
     if kind in sentences:
         lines.append(f"    {sentences[kind](size, address)}")
     return "\n".join(lines), op.line
+
+
+def _divergence_reason(launch: LaunchState) -> str:
+    """Return that lanes are missing; if the block has too few threads, how many it should have."""
+    reason, threads = "not all lanes of the warp execute this instruction together", launch.shape.threads
+    if threads % 32 == 0:
+        return reason
+    return f"{reason}; a block of {threads} threads has a warp of fewer than 32: launch a multiple of 32"
 
 
 def describe_limit(launch: LaunchState, state: BlockState) -> tuple[str, int]:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from lanewise.engines import (
     GLOBALS,
@@ -24,6 +24,7 @@ from lanewise.engines import (
     Launchable,
 )
 from lanewise.errors import LanewiseError
+from lanewise.hints import instead_of_attribute
 from lanewise.isa import find_arch
 from lanewise.ptx.model.directives import Alias, Dwarf, File, Pragma, Section
 from lanewise.ptx.model.function import Function, Statement
@@ -242,6 +243,7 @@ class Module:
     text: str = field(default="", compare=False, repr=False)
     #: The CUDA C++ it was compiled from, if it was compiled here.
     cuda: CompiledSource | None = field(default=None, compare=False, repr=False)
+    INSTEAD: ClassVar = dict.fromkeys(("get_function", "kernels", "kernel"), 'module["name"] is a kernel')
     #: The names of the source's variables, if the kernel language traced it.
     names: SourceNames | None = field(default=None, compare=False, repr=False)
     #: What the host has written to variables, for a device on which the module is not loaded yet.
@@ -417,7 +419,7 @@ class Module:
             kernels = (
                 () if name.startswith("_") or "items" not in self.__dict__ else matching(name, self.entries)
             )
-            hint = f"; module[{name!r}] is the kernel" if kernels else ""
+            hint = f"; module[{name!r}] is the kernel" if kernels else instead_of_attribute(type(self), name)
             raise AttributeError(f"a module of PTX has no attribute {name!r}{hint}", name=name, obj=None)
 
     def _entry(self, name: str) -> Entry:

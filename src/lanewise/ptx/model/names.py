@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from typing import Any
 
+from lanewise.hints import nearest
+
 #: The C++ runtime's own demangler keeps its state on the stack; far longer names are left as they are.
 _LONGEST = 4096
 _MANGLED = re.compile(r"_Z\w+", re.ASCII)
@@ -135,15 +137,13 @@ def matching_variables(name: str, mangled: Iterable[str]) -> list[str]:
 
 def missing_entry(name: str, entries: Iterable[str], functions: Iterable[str], cuda_text: str = "") -> str:
     """The message for a name that no entry has, with what was perhaps meant, and the entries there are."""
-    from difflib import get_close_matches  # wanted for a message alone
-
     entries = list(entries)
     if matching(name, functions):
         return f"{name!r} is a device function, no entry\nentries are:\n{listed(entries)}"
     templates = re.findall(r"__global__[^;{}()]*?\b(\w+)\s*\(", cuda_text)
     known = [*{plain_name(entry) for entry in entries}, *entries, *templates]
-    near = get_close_matches(name.partition("<")[0] if templates else name, known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    near = nearest(name.partition("<")[0] if templates else name, known)
+    hint = f"; did you mean {near!r}?" if near else ""
     if re.search(rf"\b{re.escape(name)}\b", cuda_text):
         hint = f"; a template is instantiated by its full name, as module['{name}<float>']"
     return f"no entry {name!r}{hint}\nentries are:\n{listed(entries)}"

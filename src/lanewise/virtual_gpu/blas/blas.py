@@ -69,7 +69,7 @@ class Blas(LightCalls):
         except Exception as error:  # nothing may pass through C
             return self._failed(name, Status.INTERNAL_ERROR, f"{type(error).__name__}: {error}")
         if os.environ.get(LOG_VARIABLE, "0") not in ("", "0"):
-            words = ", ".join(f"{each:#x}" for each in raw)
+            words = ", ".join(f"{word:#x}" for word in raw)
             print(f"lanewise gpu: {name}({words}) = SUCCESS", file=sys.stderr, flush=True)
         return int(values) if name in _NO_STATUS else int(Status.SUCCESS)
 
@@ -89,11 +89,15 @@ class Blas(LightCalls):
                 "gemv, axpy, copy, dot, scal, swap, nrm2 and asum",
             )
         given = list(zip(declared.parameters, raw, strict=True))
-        call = {each.name: C_TYPES[each.type](word).value for each, word in given if not each.is_result}
+        call = {
+            parameter.name: C_TYPES[parameter.type](word).value
+            for parameter, word in given
+            if not parameter.is_result
+        }
         value = self._answer(name, call)
-        for each, word in given:
-            if each.is_result:
-                C_TYPES[each.type].from_address(word).value = value
+        for parameter, word in given:
+            if parameter.is_result:
+                C_TYPES[parameter.type].from_address(word).value = value
         return value
 
     def _answer(self, name: str, call: dict[str, int]) -> Any:

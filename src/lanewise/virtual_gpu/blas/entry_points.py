@@ -103,7 +103,7 @@ cublasLtLoggerSetLevel
 def entry_points() -> dict[str, EntryPoint]:
     """Return the declared entry points by name.
 
-    >>> [each.name for each in entry_points()["cublasSscal_v2"].parameters]
+    >>> [parameter.name for parameter in entry_points()["cublasSscal_v2"].parameters]
     ['blas', 'n', 'alpha', 'x', 'step_x']
     """
     products = {

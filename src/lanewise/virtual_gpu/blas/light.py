@@ -166,8 +166,8 @@ class LightCalls(ProductCalls):
         """Write the only algorithm, which needs no workspace; return how many there are."""
         self.settings(blas)
         self.driver.known(product, Description)
-        for each in (a, b, c, d):
-            self.driver.known(each, Layout)
+        for layout in (a, b, c, d):
+            self.driver.known(layout, Layout)
         if asked < 1:
             raise DriverError(Result.INVALID_VALUE, f"{asked} algorithms were asked for")
         ctypes.memset(results, 0, _RESULT_BYTES)
@@ -196,9 +196,9 @@ class LightCalls(ProductCalls):
         """Compute a product, or a batch of them."""
         self.settings(blas)
         described = self.driver.known(product, Description).values
-        layouts = [self.driver.known(each, Layout) for each in (layout_a, layout_b, layout_c, layout_d)]
-        counts = [each.values.get(LayoutAttribute.BATCH_COUNT, 1) for each in layouts]
-        if len({each.is_by_rows for each in layouts[2:]}) > 1 or len(set(counts)) > 1:
+        layouts = [self.driver.known(handle, Layout) for handle in (layout_a, layout_b, layout_c, layout_d)]
+        counts = [layout.values.get(LayoutAttribute.BATCH_COUNT, 1) for layout in layouts]
+        if len({layout.is_by_rows for layout in layouts[2:]}) > 1 or len(set(counts)) > 1:
             raise DriverError(
                 Result.NOT_SUPPORTED, "C and D have different orders, or batches differ in size"
             )
@@ -208,7 +208,9 @@ class LightCalls(ProductCalls):
 
         def work() -> None:
             for number in range(counts[0]):
-                places = [each.place(at, number) for each, at in zip(layouts, (a, b, c or d, d), strict=True)]
+                places = [
+                    layout.place(at, number) for layout, at in zip(layouts, (a, b, c or d, d), strict=True)
+                ]
                 made = self._product(described, layouts, places, sums, factors)
                 multiply(self.driver, made)
                 note_product(self.driver, "cublasLtMatmul", stream, [made.a, made.b], made.d)

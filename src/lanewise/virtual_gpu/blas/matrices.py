@@ -42,7 +42,7 @@ _SCALARS = {"f16": np.float16, "f32": np.float32, "tf32": np.float32, "f64": np.
 def element_type(number: int) -> np.dtype[Any]:
     """Return the type of elements that a number stands for."""
     if number not in TYPES:
-        names = ", ".join(str(each) for each in TYPES.values())
+        names = ", ".join(str(dtype) for dtype in TYPES.values())
         raise DriverError(Result.NOT_SUPPORTED, f"cudaDataType {number} is not supported; supported: {names}")
     return TYPES[number]
 
@@ -110,7 +110,7 @@ def strided(
             f"{name} at {address:#x} has {size} bytes, {beyond} too many for its memory",
         )
     flat = np.ctypeslib.as_array((ctypes.c_ubyte * size).from_address(address)).view(type)
-    return np.lib.stride_tricks.as_strided(flat, shape, [each * type.itemsize for each in strides])
+    return np.lib.stride_tricks.as_strided(flat, shape, [stride * type.itemsize for stride in strides])
 
 
 class Product(NamedTuple):
@@ -175,8 +175,8 @@ def _finished(product: Product, sums: Array, residual: Array | None) -> Array:
 
 def note_product(driver: Driver, title: str, stream: int, reads: list[Place], written: Place) -> None:
     """Let checks know what a call reads and writes."""
-    accesses = [driver.access(AccessKind.READ, each.address, each.bytes) for each in reads if each.bytes > 0]
+    accesses = [driver.access(AccessKind.READ, read.address, read.bytes) for read in reads if read.bytes > 0]
     if written.bytes > 0:
         INITIALISED.write(written.address, written.bytes)
         accesses.append(driver.access(AccessKind.WRITE, written.address, written.bytes))
-    driver.note(title, stream, [each for each in accesses if each is not None])
+    driver.note(title, stream, [access for access in accesses if access is not None])

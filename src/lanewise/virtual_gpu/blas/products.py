@@ -77,7 +77,7 @@ class ProductCalls:
         alpha, beta = scalar(call["alpha"], sums), scalar(call["beta"], sums)
         if sums == "f32" and own.math_mode in _TF32_MODES and call["type_a"] == 0:
             sums = "tf32"
-        type_a, type_b, type_c = (element_type(call[each]) for each in ("type_a", "type_b", "type_c"))
+        type_a, type_b, type_c = (element_type(call[name]) for name in ("type_a", "type_b", "type_c"))
         a_is_turned, b_is_turned = bool(call["transpose_a"]), bool(call["transpose_b"])
 
         def work() -> None:
@@ -104,17 +104,17 @@ class ProductCalls:
         sums = sum_type(call["compute"]) if "compute" in call else type or "f32"
         count = call.get("count", 1)
         if "stride_a" in call:
-            sizes = [element_type(call[f"type_{each}"]).itemsize for each in "abc"]
+            sizes = [element_type(call[f"type_{operand}"]).itemsize for operand in "abc"]
             steps = [
-                np.int64(np.uint64(call[f"stride_{each}"])).item() * size
-                for each, size in zip("abc", sizes, strict=True)
+                np.int64(np.uint64(call[f"stride_{operand}"])).item() * size
+                for operand, size in zip("abc", sizes, strict=True)
             ]
             batch = [
                 (call["a"] + steps[0] * number, call["b"] + steps[1] * number, call["c"] + steps[2] * number)
                 for number in range(count)
             ]
         elif "count" in call:
-            lists = [(ctypes.c_uint64 * count).from_address(call[each]) for each in "abc"]
+            lists = [(ctypes.c_uint64 * count).from_address(call[operand]) for operand in "abc"]
             batch = list(zip(*lists, strict=True))
         else:
             batch = [(call["a"], call["b"], call["c"])]

@@ -43,7 +43,7 @@ def _install() -> None:
     if (folder / "frameworks").is_file():
         sys.meta_path.insert(0, _Finder(folder))
     own = Path(__file__).resolve().parent
-    sys.path[:] = [each for each in sys.path if Path(each).resolve() != own]
+    sys.path[:] = [folder for folder in sys.path if Path(folder).resolve() != own]
     spec = PathFinder.find_spec("sitecustomize", sys.path)
     if spec is not None and spec.loader is not None:
         module = sys.modules["sitecustomize"] = importlib.util.module_from_spec(spec)

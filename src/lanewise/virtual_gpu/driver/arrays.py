@@ -96,7 +96,7 @@ class ArrayCalls(MemoryCalls):
             raise DriverError(
                 Result.INVALID_VALUE, f"an array of {sizes} texels with {channels} channels cannot be made"
             )
-        shape = [each for each in reversed(sizes) if each]
+        shape = [size for size in reversed(sizes) if size]
         if channels > 1:
             shape.append(channels)
         return self.handle(TexelArray(np.zeros(shape, dtype), sizes, dtype, channels, flags))
@@ -218,7 +218,7 @@ class ArrayCalls(MemoryCalls):
             raise DriverError(
                 Result.NOT_SUPPORTED, "blends across the edges of a cube map's faces are not supported"
             )
-        modes = [_ADDRESS_MODES[each] if 0 <= each < 4 else "clamp" for each in settings.address]
+        modes = [_ADDRESS_MODES[mode] if 0 <= mode < 4 else "clamp" for mode in settings.address]
         filter: Literal["linear", "point"] = "linear" if settings.is_linear else "point"
         whole = texels if texels.flags.c_contiguous else np.zeros(texels.shape, texels.dtype)
         try:
@@ -323,8 +323,8 @@ def _dtype(format: int) -> str:
 def _fields(text: str) -> list[tuple[str, Any]]:
     """Return the fields of a record: words of 8 bytes, those with `:4` of 4."""
     return [
-        (each.removesuffix(":4"), ctypes.c_uint32 if each.endswith(":4") else ctypes.c_uint64)
-        for each in text.split()
+        (word.removesuffix(":4"), ctypes.c_uint32 if word.endswith(":4") else ctypes.c_uint64)
+        for word in text.split()
     ]
 
 

@@ -140,7 +140,7 @@ class DeviceCalls(OperationCalls):
     def cuCtxDestroy_v2(self, context: int) -> None:
         """Forget a context: its handle is none from now on."""
         self.forget(context, Context)
-        self.thread.contexts = [each for each in self._stack() if each != context]
+        self.thread.contexts = [other for other in self._stack() if other != context]
 
     def cuCtxGetCurrent(self) -> int:
         """Return the current context of this thread; 0 if there is none."""

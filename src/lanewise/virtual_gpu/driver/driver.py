@@ -115,7 +115,8 @@ class Driver(DeviceCalls, GraphCalls, OccupancyCalls, LinkCalls, VirtualMemoryCa
         if os.environ.get(LOG_VARIABLE, "0") not in ("", "0"):
             words = (
                 ", ".join(
-                    f"{each.name}={word:#x}" for each, word in zip(declared.parameters, raw, strict=False)
+                    f"{parameter.name}={word:#x}"
+                    for parameter, word in zip(declared.parameters, raw, strict=False)
                 )
                 if declared is not None
                 else "…"

@@ -42,12 +42,12 @@ class EntryPoint(NamedTuple):
     @property
     def inputs(self) -> tuple[Parameter, ...]:
         """The parameters that a method of `Driver` takes."""
-        return tuple(each for each in self.parameters if not each.is_result)
+        return tuple(parameter for parameter in self.parameters if not parameter.is_result)
 
     @property
     def results(self) -> tuple[Parameter, ...]:
         """The parameters that a method of `Driver` returns."""
-        return tuple(each for each in self.parameters if each.is_result)
+        return tuple(parameter for parameter in self.parameters if parameter.is_result)
 
 
 _DECLARATIONS = """
@@ -282,7 +282,7 @@ _PARAMETER = re.compile(r"(out )?(\w+) (\w+)")
 def entry_points() -> dict[str, EntryPoint]:
     """Return the declared entry points by name.
 
-    >>> [each.name for each in entry_points()["cuMemAlloc_v2"].results]
+    >>> [result.name for result in entry_points()["cuMemAlloc_v2"].results]
     ['address']
     """
     return declared_in(_DECLARATIONS)

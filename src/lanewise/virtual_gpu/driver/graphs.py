@@ -74,7 +74,7 @@ class Graph:
                 if done.get(node):
                     pending.pop()
                     continue
-                missing = [each for each in node.before if not done.get(each)]
+                missing = [earlier for earlier in node.before if not done.get(earlier)]
                 if not missing:
                     done[node] = True
                     order.append(node)
@@ -158,14 +158,14 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
         capture = self._captures.get(stream)
         if capture is None or not capture.is_origin:
             raise DriverError(Result.ILLEGAL_STATE, "no capture began on the stream")
-        for handle in [each for each, own in self._captures.items() if own.graph is capture.graph]:
+        for handle in [stream for stream, own in self._captures.items() if own.graph is capture.graph]:
             del self._captures[handle]
         self._captured_events.clear()
         return self.graph_handle(capture.graph)
 
     def graph_handle(self, graph: Graph) -> int:
         """Return the handle of a graph, which is made the first time."""
-        known = next((number for number, each in self._known.items() if each is graph), None)
+        known = next((number for number, value in self._known.items() if value is graph), None)
         return known if known is not None else self.handle(graph)
 
     def cuStreamIsCapturing(self, stream: int) -> int:
@@ -181,7 +181,7 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
         ctypes.c_int32.from_address(status).value = _CAPTURING if capture else _IDLE
         if capture is None:
             return
-        nodes = (ctypes.c_uint64 * len(capture.last))(*(each.handle for each in capture.last))
+        nodes = (ctypes.c_uint64 * len(capture.last))(*(node.handle for node in capture.last))
         self._captured_nodes = nodes  # it lives until the next question
         own = self.graph_handle(capture.graph)
         for place, value in (
@@ -223,7 +223,7 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
             ctypes.create_string_buffer(ctypes.string_at(place, size), size)
             for place, size in zip(places, sizes, strict=True)
         ]
-        return (ctypes.c_uint64 * len(sizes))(*(ctypes.addressof(each) for each in copies)), copies
+        return (ctypes.c_uint64 * len(sizes))(*(ctypes.addressof(copy) for copy in copies)), copies
 
     def cuLaunchKernelEx(self, config: int, function: int, parameters: int, extra: int) -> None:
         """Launch a kernel as a record says, or keep the launch with its arguments as they are now."""
@@ -340,7 +340,7 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
             super().cuStreamWaitEvent(stream, event, flags)
             return
         own = self._captures.setdefault(stream, Capture(recorded.graph))
-        own.last = [*own.last, *(each for each in recorded.last if each not in own.last)]
+        own.last = [*own.last, *(node for node in recorded.last if node not in own.last)]
 
     # graphs -------------------------------------------------------------------------------------------------
 
@@ -355,7 +355,7 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
     def nodes_at(self, place: int, count: int) -> list[Node]:
         """Return the nodes whose handles lie in memory."""
         handles = (ctypes.c_uint64 * count).from_address(place) if count else ()
-        return [self.known(each, Node) for each in handles]
+        return [self.known(handle, Node) for handle in handles]
 
     def add_to(self, graph: int, place: int, count: int, kind: NodeKind, work: Work) -> Node:
         """Return a new node of a graph that depends on nodes whose handles lie in memory."""
@@ -373,7 +373,7 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
             dependencies,
             count,
             NodeKind.GRAPH,
-            lambda: self._run(own.in_order(), lambda each: each.work()),
+            lambda: self._run(own.in_order(), lambda node: node.work()),
         )
         node.graph = own
         return node.handle
@@ -443,11 +443,11 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
     def cuGraphDestroyNode(self, node: int) -> None:
         """Remove a node from its graph."""
         gone = self.forget(node, Node)
-        for graph in [each for each in self._known.values() if isinstance(each, Graph)]:
+        for graph in [value for value in self._known.values() if isinstance(value, Graph)]:
             if gone in graph.nodes:
                 graph.nodes.remove(gone)
-                for each in graph.nodes:
-                    each.before = [other for other in each.before if other is not gone]
+                for later in graph.nodes:
+                    later.before = [other for other in later.before if other is not gone]
 
     def cuGraphNodeGetType(self, node: int) -> int:
         """Return what a node does."""
@@ -459,7 +459,7 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
 
     def cuGraphGetRootNodes(self, graph: int, nodes: int, count: int) -> None:
         """Write the nodes that depend on no other, or how many there are."""
-        _write_nodes([each for each in self.known(graph, Graph).nodes if not each.before], nodes, count)
+        _write_nodes([node for node in self.known(graph, Graph).nodes if not node.before], nodes, count)
 
     def cuGraphNodeGetDependencies(self, node: int, nodes: int, count: int) -> None:
         """Write the nodes that a node depends on, or how many there are."""
@@ -467,9 +467,9 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
 
     def _copied(self, graph: Graph) -> tuple[Graph, dict[Node, Node]]:
         """Return a copy of a graph, and the copy of each node."""
-        copies = {each: Node(each.kind, each.work, [], 0, each.graph, each.line) for each in graph.nodes}
-        for each, copy in copies.items():
-            copy.before = [copies[other] for other in each.before]
+        copies = {node: Node(node.kind, node.work, [], 0, node.graph, node.line) for node in graph.nodes}
+        for node, copy in copies.items():
+            copy.before = [copies[other] for other in node.before]
             copy.handle = self.handle(copy)
         return Graph(list(copies.values())), copies
 
@@ -477,7 +477,7 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
         """Return a copy of a graph."""
         clone, copies = self._copied(self.known(graph, Graph))
         number = self.handle(clone)
-        self._clones[number] = {each.handle: copy.handle for each, copy in copies.items()}
+        self._clones[number] = {node.handle: copy.handle for node, copy in copies.items()}
         return number
 
     @cached_property
@@ -497,7 +497,7 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
     def cuGraphInstantiateWithFlags(self, graph: int, flags: int) -> int:
         """Return a graph that can be launched."""
         order = self.known(graph, Graph).in_order()
-        return self.handle(ExecutableGraph(order, {each: each.work for each in order}))
+        return self.handle(ExecutableGraph(order, {node: node.work for node in order}))
 
     def cuGraphInstantiateWithParams(self, graph: int, parameters: int) -> int:
         """Return a graph that can be launched."""
@@ -531,7 +531,7 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
         for node in order:
             key = (NODE, node.handle)
             clocks.add(key, is_blocking=False)
-            for clock in (begin, *(ends[each] for each in node.before if each in ends)):
+            for clock in (begin, *(ends[earlier] for earlier in node.before if earlier in ends)):
                 clocks.wait(key, clock)
             self.thread.node = key, node.line
             try:
@@ -569,7 +569,7 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
     def cuGraphExecUpdate_v2(self, executable: int, graph: int, info: int) -> None:
         """Take the work of a graph that has the same nodes in the same order."""
         known, order = self.known(executable, ExecutableGraph), self.known(graph, Graph).in_order()
-        if [each.kind for each in order] != [each.kind for each in known.order]:
+        if [node.kind for node in order] != [node.kind for node in known.order]:
             if info:
                 ctypes.c_int32.from_address(info).value = _TOPOLOGY_CHANGED
             raise DriverError(Result.GRAPH_EXEC_UPDATE_FAILURE, "the graph has other nodes than before")
@@ -594,5 +594,5 @@ def _write_nodes(nodes: Sequence[Node], place: int, count: int) -> None:
     room = ctypes.c_uint64.from_address(count)
     if place:
         most = min(room.value, len(nodes))
-        (ctypes.c_uint64 * most).from_address(place)[:] = [each.handle for each in nodes[:most]]
+        (ctypes.c_uint64 * most).from_address(place)[:] = [node.handle for node in nodes[:most]]
     room.value = len(nodes)

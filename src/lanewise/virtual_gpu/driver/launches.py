@@ -156,8 +156,12 @@ class LaunchCalls(ArrayCalls):
         if attribute in known.attributes:
             return known.attributes[attribute]
         kernel = known.entry.function
-        static = sum(each.size for each in known.owner.module.variables.values() if each.space == "shared")
-        constant = sum(each.size for each in known.owner.module.variables.values() if each.space == "const")
+        static = sum(
+            variable.size for variable in known.owner.module.variables.values() if variable.space == "shared"
+        )
+        constant = sum(
+            variable.size for variable in known.owner.module.variables.values() if variable.space == "const"
+        )
         limit = kernel.limit("reqntid") or kernel.limit("maxntid")
         values = function_attributes(static, constant, 32, arch_number(self.device.arch))
         if limit is not None:
@@ -394,13 +398,17 @@ class LaunchCalls(ArrayCalls):
 
 def _element_type(number: int) -> str:
     """Return the name of an element type of cuda.h."""
-    return _named({name: each.driver_code for name, each in EVERY_TYPE.items()}, number, "element type")
+    return _named({name: kind.driver_code for name, kind in EVERY_TYPE.items()}, number, "element type")
 
 
 def _modes(interleave: int, swizzle: int, l2_promotion: int, fill: int) -> tuple[str, str, str, str]:
     """Return the names of the modes of a tensor map."""
     return (
-        _named({name: each.code for name, each in INTERLEAVES.items()}, interleave, "interleaved layout"),
+        _named(
+            {name: interleaving.code for name, interleaving in INTERLEAVES.items()},
+            interleave,
+            "interleaved layout",
+        ),
         _named(SWIZZLE_NUMBERS, swizzle, "swizzle"),
         _named(L2_PROMOTIONS, l2_promotion, "promotion of L2"),
         _named(FILLS, fill, "fill"),
@@ -427,13 +435,13 @@ def _write_map(map: int, tensor: MappedTensor, address: int) -> None:
 
 def three_sizes(sizes: Iterable[int]) -> Three:
     """Return a grid or a block of up to three sizes as three."""
-    x, y, z = (*(int(each) for each in sizes), 1, 1)[:3]
+    x, y, z = (*(int(size) for size in sizes), 1, 1)[:3]
     return x, y, z
 
 
 def _named(codes: dict[str, int], code: int, what: str) -> str:
     """Return the name of a number of cuda.h."""
-    name = next((name for name, each in codes.items() if each == code), None)
+    name = next((name for name, known in codes.items() if known == code), None)
     if name is None:
         raise DriverError(Result.INVALID_VALUE, f"no {what} of a tensor map has the number {code}")
     return name

@@ -56,7 +56,7 @@ def _mincore() -> Callable[[int, int, object], int] | None:
 def _is_mapped(place: int, size: int) -> bool:
     """Return whether the first and the last page of some host memory are there."""
     ask, resident = _mincore(), ctypes.c_char()
-    pages = {each // mmap.PAGESIZE * mmap.PAGESIZE for each in (place, place + size - 1)}
+    pages = {address // mmap.PAGESIZE * mmap.PAGESIZE for address in (place, place + size - 1)}
     return ask is None or all(ask(page, mmap.PAGESIZE, ctypes.byref(resident)) == 0 for page in pages)
 
 
@@ -194,13 +194,13 @@ class Memory:
         """Return notes on memory that was allocated and never given back, by the lines that allocated it."""
         by_line: dict[str, list[Allocation]] = {}
         with self._lock:
-            for each in self._allocations.values():
-                if each.is_allocated:
-                    where = short_place(each.line) if each.line else "the program"
-                    by_line.setdefault(where, []).append(each)
+            for allocation in self._allocations.values():
+                if allocation.is_allocated:
+                    where = short_place(allocation.line) if allocation.line else "the program"
+                    by_line.setdefault(where, []).append(allocation)
         notes = []
         for where, lost in by_line.items():
-            total = sum(each.size for each in lost)
+            total = sum(allocation.size for allocation in lost)
             many = f"{len(lost)} allocations, {total:,} bytes in all" if len(lost) > 1 else f"{total:,} bytes"
             notes.append(f"memory was never freed: {many}, allocated by {where}")
         return notes
@@ -208,7 +208,9 @@ class Memory:
     def clear(self) -> int:
         """Forget everything; return how many bytes were not given back by those who allocated them."""
         with self._lock:
-            leaked = sum(each.size for each in self._allocations.values() if each.is_allocated)
+            leaked = sum(
+                allocation.size for allocation in self._allocations.values() if allocation.is_allocated
+            )
             for start in list(self._allocations):
                 self._remove(start)
             self.used = 0

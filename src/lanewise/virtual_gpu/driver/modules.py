@@ -59,7 +59,7 @@ class LoadedFunction:
     @property
     def parameter_sizes(self) -> list[int]:
         """The bytes of each parameter."""
-        return [each.size for each in self.entry.parameters]
+        return [parameter.size for parameter in self.entry.parameters]
 
 
 def load_ptx(text: str, device: Device) -> LoadedModule:
@@ -140,7 +140,7 @@ def _ptx_in_fatbin(data: bytes, limit: int) -> str:
         return _ptx_of_cubin(cubins[0])
     if not images:
         raise DriverError(Result.NO_BINARY_FOR_GPU, _NO_PTX)
-    fitting = [each for each in images if each[0] <= limit]
+    fitting = [image for image in images if image[0] <= limit]
     return max(fitting)[1] if fitting else min(images)[1]
 
 

@@ -92,8 +92,8 @@ class OperationCalls(DriverState):
             return
         read = self.access(AccessKind.READ, source, bytes)
         written = self.access(AccessKind.WRITE, target, bytes)
-        self.note("a copy", stream, [each for each in (read, written) if each is not None])
-        within_device = all(self.memory.is_on_device(each) for each in (target, source))
+        self.note("a copy", stream, [access for access in (read, written) if access is not None])
+        within_device = all(self.memory.is_on_device(address) for address in (target, source))
         if written is None or (not is_async and not within_device):
             self.wait_for(stream)
 

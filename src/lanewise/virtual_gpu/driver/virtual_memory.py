@@ -141,8 +141,8 @@ class VirtualMemoryCalls(DriverState):
         if bytes <= 0 or bytes % GRANULARITY or offset < 0 or offset + bytes > memory.size:
             raise DriverError(Result.INVALID_VALUE, f"{bytes:,} bytes at {offset:,} of {memory.size:,}")
         if not any(
-            first <= address and address + bytes <= first + each.size
-            for first, each in self._reserved.items()
+            first <= address and address + bytes <= first + reservation.size
+            for first, reservation in self._reserved.items()
         ):
             raise DriverError(
                 Result.INVALID_VALUE,

@@ -44,28 +44,30 @@ def _is_answered(name: str) -> bool:
     declared = entry_points().get(name)
     if declared is None or name in _HARMLESS:
         return False
-    return all(each.type in _NUMBERS for each in declared.inputs)
+    return all(parameter.type in _NUMBERS for parameter in declared.inputs)
 
 
 def _answer(module: Any, runtime: Runtime, name: str) -> Callable[..., tuple[Any, ...]]:
     """Return a function of the runtime as the module has it: it returns an error and the results."""
     declared = entry_points()[name]
     kinds = [
-        getattr(module, _HANDLES.get(each.name, ""), int) if each.type == "handle" else None
-        for each in declared.results
+        getattr(module, _HANDLES.get(result.name, ""), int) if result.type == "handle" else None
+        for result in declared.results
     ]
 
     def function(*arguments: Any) -> tuple[Any, ...]:
         if len(arguments) != len(declared.inputs):
-            names = ", ".join(each.name for each in declared.inputs)
+            names = ", ".join(parameter.name for parameter in declared.inputs)
             raise TypeError(f"{name} takes {len(declared.inputs)} arguments ({names}), not {len(arguments)}")
         try:
-            values = runtime.answer(name, [int(each or 0) for each in arguments])
+            values = runtime.answer(name, [int(argument or 0) for argument in arguments])
         except DriverError as error:
             print(f"lanewise gpu: {name}: {error.reason}", file=sys.stderr)
             return (module.cudaError_t(int(error.result)), *(None for _ in kinds))
         results = values if isinstance(values, tuple) else (values,)
-        made = (each if kind is None else kind(each) for each, kind in zip(results, kinds, strict=False))
+        made = (
+            result if kind is None else kind(result) for result, kind in zip(results, kinds, strict=False)
+        )
         return (module.cudaError_t.cudaSuccess, *made)
 
     function.__name__ = name
@@ -75,7 +77,10 @@ def _answer(module: Any, runtime: Runtime, name: str) -> Callable[..., tuple[Any
 def _gives_nodes(name: str) -> bool:
     """Return whether a function of the runtime writes nodes of a graph to memory, and how many there are."""
     declared = entry_points().get(name)
-    return declared is not None and [each.name for each in declared.inputs[1:]] == ["nodes", "count"]
+    return declared is not None and [parameter.name for parameter in declared.inputs[1:]] == [
+        "nodes",
+        "count",
+    ]
 
 
 def _nodes_answer(module: Any, runtime: Runtime, name: str) -> Callable[..., tuple[Any, ...]]:

@@ -86,7 +86,7 @@ class RuntimeFunctions:
     @staticmethod
     def names() -> tuple[str, ...]:
         """Return the functions that the library exports."""
-        return (*(f"_{each}" for each in _OF_THE_DRIVER), *_OF_THE_RUNTIME, _INIT_ONCE, _UNLOAD_ONCE)
+        return (*(f"_{name}" for name in _OF_THE_DRIVER), *_OF_THE_RUNTIME, _INIT_ONCE, _UNLOAD_ONCE)
 
     def __call__(self, name: str, words: Callable[[int], list[int]]) -> int:
         """Answer a function of the library."""
@@ -133,8 +133,8 @@ def _translation(name: str) -> tuple[EntryPoint, list[Callable[[list[int]], int]
         number = int(place)
         return lambda own: own[number]
 
-    numbers = [int(each) for each in places if not each.startswith("=")]
-    return entry, [reader(each) for each in places], max(numbers, default=-1) + 1
+    numbers = [int(place) for place in places if not place.startswith("=")]
+    return entry, [reader(place) for place in places], max(numbers, default=-1) + 1
 
 
 class KeptPTX:

@@ -10,7 +10,7 @@ import re
 import threading
 from typing import TYPE_CHECKING, Any
 
-from lanewise.virtual_gpu.driver.linked_ptx import linked
+from lanewise.virtual_gpu.driver.linking import linked
 from lanewise.virtual_gpu.driver.modules import ptx_in
 from lanewise.virtual_gpu.driver.results import DriverError
 from lanewise.virtual_gpu.frameworks.patches import Patches
@@ -82,20 +82,20 @@ def _linked_ptx(linker: Any) -> str | None:
     from numba.cuda.cudadrv import driver as numba_driver
 
     inputs = linker._object_codes
-    optimized = [each for each in inputs if each.code_type == "ltoir"]
+    optimized = [code for code in inputs if code.code_type == "ltoir"]
     texts = []
     if optimized:
         options = linker._get_linker_options(ptx=True)
         own = numba_driver.Linker(*optimized, options=options)
         texts.append(_text(own.link("ptx").code))
         own.close()
-    for each in inputs:
-        if each.code_type == "ltoir":
+    for code in inputs:
+        if code.code_type == "ltoir":
             continue
         try:
-            texts.append(ptx_in(_bytes(each.code)))
+            texts.append(ptx_in(_bytes(code.code)))
         except DriverError:  # a library without PTX: the cubin is loaded as it is, which says so
-            if each.code_type != "library":
+            if code.code_type != "library":
                 return None
     if any("cudaCGSynchronize" in text or "cudaCGGetIntrinsicHandle" in text for text in texts):
         texts.insert(0, _GRID_BARRIER)  # PTX wants functions before their calls
@@ -112,7 +112,7 @@ def _text(code: object) -> str:
 
 def _is_complete(ptx: str) -> bool:
     """Return whether every function that a PTX text calls is there; else nvJitLink is to say what is not."""
-    return {each[1] for each in _EXTERNAL_FUNCTION.finditer(ptx)} <= _SYSTEM_FUNCTIONS
+    return {match[1] for match in _EXTERNAL_FUNCTION.finditer(ptx)} <= _SYSTEM_FUNCTIONS
 
 
 class _Loading(threading.local):

@@ -75,15 +75,15 @@ def type_on_gpu(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     try:
         operator(*tree_map(on_gpu, args), **tree_map(on_gpu, kwargs))
     except _Reached as reached:
-        names = [each.name for each in reached.operator._schema.arguments]
+        names = [argument.name for argument in reached.operator._schema.arguments]
         named = {**dict(zip(names, reached.operands, strict=False)), **reached.options}
         if named.get("half_to_float"):
             return torch.float32
         leaves = tree_leaves(named)
-        before = {each.dtype for each in given if isinstance(each, torch.Tensor)}
-        after = {each.dtype for each in leaves if isinstance(each, torch.Tensor)}
-        told = {each for each in leaves if isinstance(each, torch.dtype)}
-        told -= {each for each in given if isinstance(each, torch.dtype)}
+        before = {value.dtype for value in given if isinstance(value, torch.Tensor)}
+        after = {leaf.dtype for leaf in leaves if isinstance(leaf, torch.Tensor)}
+        told = {leaf for leaf in leaves if isinstance(leaf, torch.dtype)}
+        told -= {value for value in given if isinstance(value, torch.dtype)}
         if told:  # as torch.sum(x, dtype=torch.float32), whose operand keeps its type
             return told.pop()
         return (after - before).pop() if after - before else _widest(before, after)
@@ -92,7 +92,7 @@ def type_on_gpu(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 def _widest(before: set[torch.dtype], after: set[torch.dtype]) -> torch.dtype | None:
     """Return the one of several types that all operands have after a cast, or None if nothing was cast."""
-    floating = [each for each in after if each.is_floating_point]
+    floating = [dtype for dtype in after if dtype.is_floating_point]
     return floating[0] if after != before and len(floating) == 1 else None
 
 
@@ -111,11 +111,11 @@ class _Rules:
         """Call an operator with the types that it has on a GPU."""
         kind = self.type_of(operator, args, kwargs) if torch.is_autocast_enabled("cuda") else None
 
-        def cast(each: Any) -> Any:
+        def cast(value: Any) -> Any:
             takes = (
-                isinstance(each, torch.Tensor) and each.is_floating_point() and each.dtype != torch.float64
+                isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype != torch.float64
             )
-            return each.to(kind) if takes else each
+            return value.to(kind) if takes else value
 
         with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST):
             if kind is not None:
@@ -126,9 +126,9 @@ class _Rules:
         """Return the type of `type_on_gpu`, which depends on the types of all operands and of autocast."""
         leaves = tree_leaves((args, kwargs))
         kinds = tuple(
-            each.dtype if isinstance(each, torch.Tensor) else each
-            for each in leaves
-            if isinstance(each, torch.Tensor | torch.dtype)
+            leaf.dtype if isinstance(leaf, torch.Tensor) else leaf
+            for leaf in leaves
+            if isinstance(leaf, torch.Tensor | torch.dtype)
         )
         key = (operator, kinds, torch.get_autocast_dtype("cuda"))
         if key not in self.types:
@@ -144,8 +144,8 @@ def rounds_to_its_own_type(function: Any) -> bool:
 def in_float32(values: Any) -> Any:
     """Return arguments with half-precision tensors in float32."""
 
-    def widened(each: Any) -> Any:
-        return each.float() if isinstance(each, torch.Tensor) and each.dtype in _HALF else each
+    def widened(value: Any) -> Any:
+        return value.float() if isinstance(value, torch.Tensor) and value.dtype in _HALF else value
 
     return tree_map(widened, values)
 
@@ -172,8 +172,8 @@ def install_torch_autocast(patches: Patches) -> None:
         return own(context, *error)
 
     def forget() -> None:
-        for each in rules:
-            each.library._destroy()
+        for rule in rules:
+            rule.library._destroy()
 
     patches.callback(forget)
     patches.wrap(autocast, "__enter__", enter)

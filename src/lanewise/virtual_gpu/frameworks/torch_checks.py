@@ -57,14 +57,14 @@ class _Schema:
         self.name: str = schema.name
         self.title = f"torch.{schema.name.removeprefix('aten::')}"
         self.changed = {
-            each.name if each.kwarg_only else number
-            for number, each in enumerate(schema.arguments)
-            if each.alias_info is not None and each.alias_info.is_write
+            argument.name if argument.kwarg_only else number
+            for number, argument in enumerate(schema.arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
         }
-        self.is_view = not self.changed and any(each.alias_info is not None for each in schema.returns)
+        self.is_view = not self.changed and any(result.alias_info is not None for result in schema.returns)
         self.is_empty = self.name.startswith(("aten::empty", "aten::new_empty"))
         self.is_waited = self.name in _WAITED
-        gives_tensors = any("Tensor" in str(each.type) for each in schema.returns)
+        gives_tensors = any("Tensor" in str(result.type) for result in schema.returns)
         #: Whether it answers without a look at the elements, as is_pinned does.
         self.is_question = not (self.changed or gives_tensors or self.is_waited)
 
@@ -101,9 +101,9 @@ class TorchChecks(_DispatchMode):  # type: ignore[misc]  # torch's class has no 
         schema = _schema(func)
         if not (schema.is_view or schema.is_empty or schema.is_question):
             changed = [
-                each
+                tensor
                 for key in schema.changed
-                for each in _tensors(kwargs.get(key) if isinstance(key, str) else _at(args, key))
+                for tensor in _tensors(kwargs.get(key) if isinstance(key, str) else _at(args, key))
             ]
             if self._followed:
                 self._mark(schema, changed, args, result)
@@ -173,17 +173,18 @@ class TorchChecks(_DispatchMode):  # type: ignore[misc]  # torch's class has no 
         self, schema: _Schema, changed: list[torch.Tensor], operands: list[torch.Tensor], result: object
     ) -> None:
         """Note an operator on tensors of the device as an operation on the current stream."""
-        on_device = [each for each in operands if each in self.storages]
+        on_device = [operand for operand in operands if operand in self.storages]
         if not on_device:
             return
-        own = {id(each) for each in changed}
+        own = {id(tensor) for tensor in changed}
         accesses = [
-            self._access(each, AccessKind.WRITE if id(each) in own else AccessKind.READ) for each in on_device
+            self._access(tensor, AccessKind.WRITE if id(tensor) in own else AccessKind.READ)
+            for tensor in on_device
         ]
-        for each in _tensors(result):
-            if id(each) not in own:
-                self._forget_past(each)
-                accesses.append(self._access(each, AccessKind.WRITE))
+        for tensor in _tensors(result):
+            if id(tensor) not in own:
+                self._forget_past(tensor)
+                accesses.append(self._access(tensor, AccessKind.WRITE))
         self._operation(schema.title, accesses)
         if schema.is_waited:
             self.wait()
@@ -212,9 +213,9 @@ def _at(args: tuple[object, ...], number: int) -> object:
 def _tensors(values: object) -> list[torch.Tensor]:
     """Return the tensors with memory of their own among values."""
     return [
-        each
-        for each in tree_leaves(values)
-        if isinstance(each, torch.Tensor) and each.layout == torch.strided and each.device.type == "cpu"
+        leaf
+        for leaf in tree_leaves(values)
+        if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided and leaf.device.type == "cpu"
     ]
 
 

@@ -116,7 +116,7 @@ class DeviceStorages:
 
     def _sweep(self) -> None:
         """Forget storages that are gone, and count the bytes of the others."""
-        self._on_device = {key: each for key, each in self._on_device.items() if not each[0].expired()}
+        self._on_device = {key: entry for key, entry in self._on_device.items() if not entry[0].expired()}
         self._sweep_at = max(_FIRST_SWEEP, 2 * len(self._on_device))
         self._swept_bytes, self._new_bytes = sum(size for _, size in self._on_device.values()), 0
         self._memory.peak = max(self._memory.peak, self._memory.used + self._swept_bytes)
@@ -168,7 +168,7 @@ class DeviceStorages:
         self.forget_expired()
         with self._lock:
             references = [reference for reference, _ in self._addressed.values()]
-        return [torch.UntypedStorage._new_with_weak_ptr(each.cdata) for each in references]
+        return [torch.UntypedStorage._new_with_weak_ptr(reference.cdata) for reference in references]
 
 
 def _storage(tensor: torch.Tensor | torch.UntypedStorage) -> torch.UntypedStorage | None:
@@ -188,10 +188,10 @@ def _is_fake(args: tuple[object, ...]) -> bool:
 
     A question that compilers ask of a real tensor meanwhile, such as its device, is none of these.
     """
-    if any(isinstance(each, FakeTensor) for each in args):
+    if any(isinstance(argument, FakeTensor) for argument in args):
         return True
     tracing = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
-    return tracing and not any(isinstance(each, torch.Tensor) for each in args)
+    return tracing and not any(isinstance(argument, torch.Tensor) for argument in args)
 
 
 def _is_cuda(device: object) -> bool:
@@ -247,7 +247,7 @@ class DeviceMode(TorchFunctionMode):
         """Answer a call: by a function of this class, or by torch on host memory."""
         kwargs = dict(kwargs or {})
         if _is_fake(args):
-            args, kwargs = tree_map(lambda each: _CUDA if _is_cuda(each) else each, (args, kwargs))
+            args, kwargs = tree_map(lambda value: _CUDA if _is_cuda(value) else value, (args, kwargs))
             return func(*args, **kwargs)  # with its number: a build for CPUs has no current device
         own = self._own.get(func)
         if own is not None:
@@ -258,13 +258,15 @@ class DeviceMode(TorchFunctionMode):
         """Let torch compute in host memory, and note whether the result is on the device."""
         asked = kwargs.get("device")
         if asked is None:
-            asked = next((each for each in args if _is_device(each)), None)
+            asked = next((argument for argument in args if _is_device(argument)), None)
         if asked is None and self.storages.is_default and func in _device_constructors():
             asked = _CUDA
         if isinstance(asked, int) and not isinstance(asked, bool):
             asked = kwargs["device"] = _CUDA
         if _is_cuda(asked):
-            args = tuple(_HOST if _is_device(each) and _is_cuda(each) else each for each in args)
+            args = tuple(
+                _HOST if _is_device(argument) and _is_cuda(argument) else argument for argument in args
+            )
             if "device" in kwargs:
                 kwargs["device"] = _HOST
         if kwargs.get("pin_memory"):
@@ -272,12 +274,12 @@ class DeviceMode(TorchFunctionMode):
         operands = _tensors((args, kwargs))
         if getattr(func, "__name__", "") in _SAME_DEVICE:
             self._require_same_device(operands)
-        by_operands = asked is None and any(each in self.storages for each in operands)
+        by_operands = asked is None and any(operand in self.storages for operand in operands)
         on_device = by_operands or _is_cuda(asked)
         result = _computed(func, args, kwargs, on_device)
         if on_device:
-            for each in _tensors(result):
-                self.storages.add(each)
+            for tensor in _tensors(result):
+                self.storages.add(tensor)
             if self.storages.recording is not None:
                 self.storages.recording.add_operator(func, args, kwargs, result)
             if self.storages.checks is not None:
@@ -286,7 +288,7 @@ class DeviceMode(TorchFunctionMode):
 
     def _require_same_device(self, operands: list[torch.Tensor]) -> None:
         """Raise torch's error if operands are on the device and in host memory; numbers may be in either."""
-        on_device = [each in self.storages for each in operands if each.ndim]
+        on_device = [operand in self.storages for operand in operands if operand.ndim]
         if any(on_device) and not all(on_device):
             raise RuntimeError(
                 "Expected all tensors to be on the same device, but found at least two devices, cuda:0 "
@@ -324,15 +326,17 @@ class DeviceMode(TorchFunctionMode):
 
     def _to(self, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Return a tensor of another type, or on another device."""
-        device = kwargs.get("device", next((each for each in args if _names_device(each)), None))
-        other = kwargs.get("other", next((each for each in args if isinstance(each, torch.Tensor)), None))
+        device = kwargs.get("device", next((argument for argument in args if _names_device(argument)), None))
+        other = kwargs.get(
+            "other", next((argument for argument in args if isinstance(argument, torch.Tensor)), None)
+        )
         if isinstance(device, int):
             device = _CUDA
         if other is not None:
             device = _CUDA if other in self.storages else _HOST
         here = tensor in self.storages
         goal = here if device is None else _is_cuda(device)
-        args = tuple(_HOST if _names_device(each) else each for each in args)
+        args = tuple(_HOST if _names_device(argument) else argument for argument in args)
         if "device" in kwargs:
             kwargs["device"] = _HOST
         result = tensor.to(*args, **kwargs)
@@ -366,7 +370,7 @@ class DeviceMode(TorchFunctionMode):
             raise RuntimeError("Can't get __cuda_array_interface__ on Variable that requires grad.")
         own = tensor.detach().numpy().__array_interface__
         strides = (
-            None if tensor.is_contiguous() else tuple(each * tensor.itemsize for each in tensor.stride())
+            None if tensor.is_contiguous() else tuple(stride * tensor.itemsize for stride in tensor.stride())
         )
         place = self.storages.address(tensor) if tensor.numel() else 0
         return {
@@ -443,7 +447,7 @@ def _widened(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _tensors(values: object) -> list[torch.Tensor]:
     """Return the tensors among values, in lists, tuples and dicts as well."""
-    return [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
 def _keep_in_files(storages: DeviceStorages, patches: Patches) -> None:
@@ -474,9 +478,9 @@ def _follow_backward(storages: DeviceStorages, patches: Patches) -> None:
 
     def apply(function: Any, *args: Any, **kwargs: Any) -> Any:
         results = own_apply(function, *args, **kwargs)
-        if any(each in storages for each in _tensors((args, kwargs))):
+        if any(tensor in storages for tensor in _tensors((args, kwargs))):
             with torch._C.DisableTorchFunction():
-                nodes = [each.grad_fn for each in _tensors(results) if each.grad_fn is not None]
+                nodes = [tensor.grad_fn for tensor in _tensors(results) if tensor.grad_fn is not None]
             for node in nodes:
                 if isinstance(node, classes.BackwardCFunction):
                     node._lanewise_on_device = True
@@ -484,8 +488,8 @@ def _follow_backward(storages: DeviceStorages, patches: Patches) -> None:
 
     def backward(own: Any, node: Any, *gradients: Any) -> Any:
         if getattr(node, "_lanewise_on_device", False):
-            for each in _tensors(gradients):
-                storages.add(each)
+            for tensor in _tensors(gradients):
+                storages.add(tensor)
         with DeviceMode(storages):
             return own(node, *gradients)
 

@@ -52,20 +52,20 @@ class Recording:
 
         def again() -> None:
             with torch._C.DisableTorchFunction(), torch.no_grad():
-                for old, each in zip(kept, _tensors(function(*args, **kwargs)), strict=True):
-                    if old.untyped_storage()._cdata != each.untyped_storage()._cdata:
-                        old.copy_(each)
+                for old, tensor in zip(kept, _tensors(function(*args, **kwargs)), strict=True):
+                    if old.untyped_storage()._cdata != tensor.untyped_storage()._cdata:
+                        old.copy_(tensor)
 
         self.work.append(again)
 
     def repeat(self) -> None:
         """Do all work again."""
-        for each in self.work:
-            each()
+        for replay in self.work:
+            replay()
 
 
 def _tensors(values: object) -> list[torch.Tensor]:
-    return [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
 def _graph_classes(gpu: FrameworkState) -> tuple[type, type]:

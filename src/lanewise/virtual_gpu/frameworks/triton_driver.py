@@ -27,10 +27,10 @@ from lanewise.isa.tensor_map_fields import L2_PROMOTIONS
 from lanewise.ptx import Shape
 from lanewise.ptx.host_tensors import host_array
 from lanewise.ptx.tensor_maps import TensorMap
-from lanewise.virtual_gpu.driver.cubin import registers_of
 from lanewise.virtual_gpu.driver.launches import number_of, three_sizes
 from lanewise.virtual_gpu.driver.modules import LoadedFunction, LoadedModule, function_of, load_ptx
 from lanewise.virtual_gpu.frameworks.patches import Patches
+from lanewise.virtual_gpu.programs.elf_file import registers_of
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -266,11 +266,13 @@ class Launcher:
         ]
         values = [
             *self._values(self.signature, arguments, iter(self.descriptors)),
-            *(("*i8", each) for each in scratch),
+            *(("*i8", address) for address in scratch),
         ]
         parameters = function.entry.parameters
         # Triton's compiler may leave out the pointers to memory that no kernel uses.
-        passed = [self._argument(variable, *each) for variable, each in zip(parameters, values, strict=False)]
+        passed = [
+            self._argument(variable, *value) for variable, value in zip(parameters, values, strict=False)
+        ]
         block = function.entry.function.limit("reqntid") or (_WARP * metadata.num_warps,)
         cluster = (clusters, 1, 1) if clusters > 1 else None
         shape = Shape(
@@ -320,14 +322,14 @@ class Launcher:
         if layout is None:
             element = re.match(r"tensordesc(?:_im2col)?<([^[>]*)\[", kind)
             yield f"*{element.group(1) if element else 'i8'}", value.base
-            yield from (("i64", each) for each in (*value.shape, *value.strides))
+            yield from (("i64", extent) for extent in (*value.shape, *value.strides))
             yield "i1", value.padding == "nan"
             if hasattr(value, "round_f32_to_tf32"):
                 yield "i1", value.round_f32_to_tf32
         else:
             yield "tensor map", self._tensor_map(value, layout)
-        yield from (("i32", each) for each in value.shape)
-        yield from (("i64", each) for each in value.strides)
+        yield from (("i32", extent) for extent in value.shape)
+        yield from (("i64", stride) for stride in value.strides)
 
     def _tensor_map(self, value: Any, layout: dict[str, Any]) -> TensorMap:
         """Return the tensor map of a descriptor, with the box and swizzle that the compiler chose."""
@@ -391,9 +393,9 @@ class Launcher:
         if self.gpu.torch is not None:
             import torch
 
-            for each in (base, value):
-                if isinstance(each, torch.Tensor):
-                    self.gpu.torch.address(each)
+            for operand in (base, value):
+                if isinstance(operand, torch.Tensor):
+                    self.gpu.torch.address(operand)
         return int(value.data_ptr())
 
 
@@ -420,7 +422,7 @@ def _parameter_names(signature: dict[str, Kind]) -> Iterator[str]:
     """Yield the name of each parameter of a kernel; the parts of tuples and descriptors are numbered."""
     for name, kind in signature.items():
         if isinstance(kind, tuple):
-            parts = {f"{name}_{number}": each for number, each in enumerate(kind)}
+            parts = {f"{name}_{number}": part for number, part in enumerate(kind)}
             yield from _parameter_names(parts)
         elif kind == "constexpr":
             continue

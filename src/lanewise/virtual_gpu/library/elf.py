@@ -39,8 +39,8 @@ def shared_library(soname: str, names: Sequence[str], processor: Processor) -> b
         where = code_at + number * processor.stub_bytes
         symbols += struct.pack("<IBBHQQ", places[name], _FUNCTION, 0, 1, where, processor.stub_bytes)
     dynamic = b"".join(
-        struct.pack("<QQ", *each)
-        for each in (
+        struct.pack("<QQ", *entry)
+        for entry in (
             (_SONAME, places[soname]),
             (_HASH, hashes_at),
             (_TEXTS, texts_at),

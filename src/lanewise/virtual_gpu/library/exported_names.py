@@ -117,7 +117,7 @@ def exported_name(name: str, version: int) -> str | None:
             return exact
     names = set(exported_names())
     candidates = [f"{name}_v{number}" for number in range(2, 6)] + [name]
-    known = [each for each in candidates if each in entry_points()] + [
-        each for each in candidates if each in names
+    known = [candidate for candidate in candidates if candidate in entry_points()] + [
+        candidate for candidate in candidates if candidate in names
     ]
     return known[0] if known else None

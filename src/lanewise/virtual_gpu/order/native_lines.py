@@ -91,7 +91,7 @@ def _lines_at(file: Path, offset: int) -> tuple[tuple[str, str], ...]:
     except (OSError, subprocess.TimeoutExpired):
         return ()
     words = done.stdout.splitlines()
-    places = [each.partition(" ")[0] for each in words[1::2]]  # a discriminator may be behind it
+    places = [word.partition(" ")[0] for word in words[1::2]]  # a discriminator may be behind it
     return tuple(zip(words[::2], places, strict=False))
 
 

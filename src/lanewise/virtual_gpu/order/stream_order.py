@@ -101,8 +101,8 @@ class StreamOrder:
 
     def synchronize(self, clock: Clock | None = None) -> None:
         """Let the host wait for an event, or for everything."""
-        for each in (clock,) if clock is not None else (other.clock for other in self._streams.values()):
-            join(self._host, each)
+        for joined in (clock,) if clock is not None else (other.clock for other in self._streams.values()):
+            join(self._host, joined)
 
     def is_over(self, moment: Moment) -> bool:
         """Return whether the host has waited for an operation: everything to come follows it."""

@@ -97,25 +97,25 @@ class StreamRaces:
         kept = self._kept.get(access.home)
         if not kept:
             return
-        living = [each for each in kept if not self.order.is_over(each.operation.moment)]
+        living = [earlier for earlier in kept if not self.order.is_over(earlier.operation.moment)]
         self._kept[access.home] = living
-        for each in living:
-            if access.kind.conflicts(each.kind) and not now.moment.follows(each.operation.moment):
-                shared = common(each.ranges, access.ranges)
+        for earlier in living:
+            if access.kind.conflicts(earlier.kind) and not now.moment.follows(earlier.operation.moment):
+                shared = common(earlier.ranges, access.ranges)
                 if shared is not None:
-                    self._add(each, now, access, shared)
+                    self._add(earlier, now, access, shared)
 
     def _keep(self, now: Operation, access: Access) -> None:
         kept = self._kept.setdefault(access.home, [])
         new = _Kept(now, access.kind, access.ranges)
         # A launch that is repeated on its stream stands for the one before it.
-        for number, each in enumerate(kept):
+        for number, earlier in enumerate(kept):
             if (
-                each.operation.moment.stream == now.moment.stream
-                and (each.kind, each.operation.title, each.operation.line)
+                earlier.operation.moment.stream == now.moment.stream
+                and (earlier.kind, earlier.operation.title, earlier.operation.line)
                 == (access.kind, now.title, now.line)
-                and each.ranges.shape == access.ranges.shape
-                and bool((each.ranges == access.ranges).all())
+                and earlier.ranges.shape == access.ranges.shape
+                and bool((earlier.ranges == access.ranges).all())
             ):
                 kept[number] = new
                 return

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from lanewise import disk_cache
 from lanewise.errors import LanewiseError
+from lanewise.hints import missing_file
 from lanewise.isa.archs import arch_number
 from lanewise.ptx.tools.offline_compiler import find_nvcc, host_compiler
 from lanewise.ptx.tools.toolkit import ToolFailed, ToolMissing
@@ -29,7 +30,7 @@ _BUILT: list[tempfile.TemporaryDirectory[str]] = []
 def library_of(file: Path, arch: str, options: Iterable[str] = ()) -> Path:
     """Return what is to be loaded of a program: an executable itself, or what nvcc makes of a source file."""
     if not file.is_file():
-        raise LanewiseError(f"{file}: {'a folder, not a file' if file.is_dir() else 'no such file'}")
+        raise missing_file(file)
     if file.suffix in _SOURCES:
         return build(file, arch, options)
     with file.open("rb") as opened:
@@ -56,7 +57,7 @@ def build(file: Path, arch: str, options: Iterable[str] = ()) -> Path:
             f"{file} has host code: {lacking} would be needed to build it, and is not installed; "
             'pip install "lanewise[test]" brings nvcc'
         )
-    options = [each for each in options if each not in _LOADED]  # the linker need not find them
+    options = [option for option in options if option not in _LOADED]  # the linker need not find them
     target = arch.replace("sm_", "compute_")
     if arch_number(arch) < 75 and tool.release >= (13, 0):
         raise ToolMissing(f"nvcc {tool.release[0]}.{tool.release[1]} has no {arch} any more; CUDA 12's has")

@@ -1,4 +1,4 @@
-"""An ELF file of 64 bits, as far as loading a program needs it: segments, symbols, and what it imports."""
+"""An ELF file of 64 bits: segments, symbols and imports, to load a program; the registers of a cubin."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ _TEXTS = 5
 _SYMBOL_TABLE, _RELOCATIONS, _IMPORTED_SYMBOLS = 2, 4, 11
 _FUNCTION, _THREAD_VARIABLE = 2, 6
 EXECUTABLE_TYPE, SHARED_TYPE = 2, 3
+#: An entry of a cubin's `.nv.info` with bytes of its own, and the one that has the registers of a function.
+_SIZED, _REGISTERS = 4, 0x2F
 
 
 @dataclass(frozen=True)
@@ -101,17 +103,17 @@ class ElfFile:
     @property
     def loaded_bytes(self) -> int:
         """How many bytes of addresses the file takes when it is loaded."""
-        return max((each[3] + each[6] for each in self.segments if each[0] == _LOAD), default=0)
+        return max((segment[3] + segment[6] for segment in self.segments if segment[0] == _LOAD), default=0)
 
     @property
     def has_thread_variables(self) -> bool:
         """Whether there is memory that every thread has of its own."""
-        return any(each[0] == _THREAD_LOCAL for each in self.segments)
+        return any(segment[0] == _THREAD_LOCAL for segment in self.segments)
 
     @property
     def import_count(self) -> int:
         """How many symbols are imported or exported."""
-        return sum(each[5] // _SYMBOL.size for each in self.sections if each[1] == _IMPORTED_SYMBOLS)
+        return sum(section[5] // _SYMBOL.size for section in self.sections if section[1] == _IMPORTED_SYMBOLS)
 
     def _text(self, table: int, place: int) -> str:
         begin = self.sections[table][4] + place
@@ -127,7 +129,7 @@ class ElfFile:
     def symbols(self) -> list[Symbol]:
         """The symbols of the file's own table, which `strip` removes, or else those that it exports."""
         for wanted in (_SYMBOL_TABLE, _IMPORTED_SYMBOLS):
-            tables = [each for each in self.sections if each[1] == wanted]
+            tables = [section for section in self.sections if section[1] == wanted]
             if tables:
                 return [symbol for table in tables for symbol in self._symbols_in(table)]
         return []
@@ -146,3 +148,26 @@ class ElfFile:
                 symbol = names[info >> 32]
                 if symbol.name and symbol.section == 0:
                     yield symbol.name, place
+
+    def contents(self, name: str) -> Iterator[bytes]:
+        """Yield the contents of the sections of a name."""
+        (names,) = struct.unpack_from("<H", self.data, 62)
+        for section in self.sections:
+            if self._text(names, section[0]) == name:
+                yield self.data[section[4] : section[4] + section[5]]
+
+
+def registers_of(cubin: bytes) -> int:
+    """Return the most registers that a thread of a kernel in a cubin has; 0 if it does not say it."""
+    most = 0
+    try:
+        for data in ElfFile(cubin).contents(".nv.info"):
+            at = 0
+            while at + 4 <= len(data):
+                form, kind, size = struct.unpack_from("<BBH", data, at)
+                if form == _SIZED and kind == _REGISTERS and size >= 8:
+                    most = max(most, struct.unpack_from("<I", data, at + 8)[0])
+                at += 4 + (size if form == _SIZED else 0)
+    except (struct.error, IndexError, ValueError):  # no ELF file
+        return 0
+    return most

@@ -18,7 +18,7 @@ from lanewise.virtual_gpu.programs.elf_file import EXECUTABLE_TYPE, ElfFile
 from lanewise.virtual_gpu.runtime.entry_points import exported_names
 
 if TYPE_CHECKING:
-    from lanewise.virtual_gpu.library.runtime_library import RuntimeLibrary
+    from lanewise.virtual_gpu.library.program_libraries import RuntimeLibrary
 
 #: Entries of the dynamic section: flags with the mark of an executable, and the versions of imports.
 _FLAGS_1, _IS_PIE = 0x6FFFFFFB, 0x08000000
@@ -83,9 +83,9 @@ def _require_no_thread_variables(title: str, file: ElfFile) -> None:
     NVIDIA's runtime has one as well, which nobody uses once its functions are replaced.
     """
     own = [
-        each.name
-        for each in file.symbols
-        if each.is_thread_variable and each.section and not each.name.startswith("libcudart_static")
+        symbol.name
+        for symbol in file.symbols
+        if symbol.is_thread_variable and symbol.section and not symbol.name.startswith("libcudart_static")
     ]
     if own or (file.has_thread_variables and not file.symbols):
         names = ", ".join(own[:3]) or "unnamed ones"
@@ -142,7 +142,9 @@ def _clear_mark(image: bytearray, file: ElfFile) -> bool:
 def _replace_runtime(title: str, image: bytearray, file: ElfFile, runtime: RuntimeLibrary) -> bool:
     """Begin each function of a runtime in the file with a jump to ours; return whether there was one."""
     names = set(exported_names())
-    own = [each for each in file.symbols if each.name in names and each.section and each.is_function]
+    own = [
+        symbol for symbol in file.symbols if symbol.name in names and symbol.section and symbol.is_function
+    ]
     if not own:
         if any(name in names for name, _ in file.imports()) or not _has_device_code(file):
             return False

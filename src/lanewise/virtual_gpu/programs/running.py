@@ -15,12 +15,14 @@ from lanewise.errors import LanewiseError
 from lanewise.virtual_gpu.blas import Blas
 from lanewise.virtual_gpu.driver import Driver
 from lanewise.virtual_gpu.library import DriverLibrary
-from lanewise.virtual_gpu.library.blas_library import SONAMES as BLAS_NAMES
-from lanewise.virtual_gpu.library.blas_library import BlasLibraries
 from lanewise.virtual_gpu.library.loading import SONAME as DRIVER_NAME
+from lanewise.virtual_gpu.library.program_libraries import (
+    BLAS_NAMES,
+    RUNTIME_NAME,
+    BlasLibraries,
+    RuntimeLibrary,
+)
 from lanewise.virtual_gpu.library.runtime_compiler import GET_CUBIN, CompilerLibrary, load_compiler
-from lanewise.virtual_gpu.library.runtime_library import SONAME as RUNTIME_NAME
-from lanewise.virtual_gpu.library.runtime_library import RuntimeLibrary
 from lanewise.virtual_gpu.order.native_lines import add_program
 from lanewise.virtual_gpu.programs.elf_file import ElfFile
 from lanewise.virtual_gpu.programs.executable import as_library, main_address
@@ -62,7 +64,7 @@ class _Program:
         file = ElfFile(data)
         library = as_library(path, title, file, runtime).resolve()  # dlopen looks a bare name up elsewhere
         _prepare_streams()
-        if any(each.startswith(_COMPILER) for each, _ in file.imports()):
+        if any(symbol.startswith(_COMPILER) for symbol, _ in file.imports()):
             self._prepare_compiler(title, runtime.runtime.driver)
         try:
             self._library = ctypes.CDLL(str(library), mode=os.RTLD_NOW | os.RTLD_LOCAL)
@@ -125,7 +127,7 @@ class _Program:
 
     def run(self, arguments: Sequence[str]) -> int:
         """Call main() in a thread of its own; return its exit status."""
-        words = [each.encode(errors="surrogateescape") for each in arguments]
+        words = [argument.encode(errors="surrogateescape") for argument in arguments]
         argv = (ctypes.c_char_p * (len(words) + 1))(*words, None)
         environment = [
             f"{name}={value}".encode(errors="surrogateescape") for name, value in os.environ.items()

@@ -294,7 +294,7 @@ _PER_THREAD = ("_ptsz", "_ptds")
 def entry_points() -> dict[str, EntryPoint]:
     """Return the declared entry points by name.
 
-    >>> [each.name for each in entry_points()["cudaStreamQuery"].parameters]
+    >>> [parameter.name for parameter in entry_points()["cudaStreamQuery"].parameters]
     ['stream']
     """
     same = {name: EntryPoint(name, driver_entry_points()[other].parameters) for name, other in _SAME.items()}

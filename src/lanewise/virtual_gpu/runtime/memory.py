@@ -316,7 +316,7 @@ class MemoryCalls:
         kind: int,
     ) -> None:  # fmt: skip
         """Copy a rectangle of an array to another."""
-        to, of = (self.driver.known(each, TexelArray).box() for each in (target, source))
+        to, of = (self.driver.known(array, TexelArray).box() for array in (target, source))
         self.driver.copy_box(to, (x, y, 0), of, (from_x, from_y, 0), width, height, 1)
 
     def cudaMemcpyToArray(self, array: int, x: int, y: int, source: int, bytes: int, kind: int) -> None:
@@ -396,7 +396,7 @@ class MemoryCalls:
         known = self.driver.known(array, TexelArray)
         target = _Format.from_address(format)
         bits = 8 * known.texel_bytes // known.channels
-        target.bits[:] = [bits if each < known.channels else 0 for each in range(4)]
+        target.bits[:] = [bits if channel < known.channels else 0 for channel in range(4)]
         target.kind = next(kind for kind, letter in _CHANNEL_KINDS.items() if letter == known.dtype[0])
 
     def cudaArrayGetInfo(self, format: int, extent: int, array: int) -> int:
@@ -459,7 +459,7 @@ class MemoryCalls:
 def _format(place: int) -> tuple[str, int]:
     """Return the NumPy type of a channel, and how many channels a texel has."""
     asked = _Format.from_address(place)
-    bits, kind = [each for each in asked.bits if each], _CHANNEL_KINDS.get(asked.kind)
+    bits, kind = [bit for bit in asked.bits if bit], _CHANNEL_KINDS.get(asked.kind)
     if kind is None or not bits or len(set(bits)) != 1 or bits[0] not in (8, 16, 32):
         raise DriverError(
             Result.NOT_SUPPORTED, f"texels with channels of {list(asked.bits)} bits are not supported"

@@ -105,7 +105,7 @@ class Runtime(LaunchCalls, GraphCalls):
             if parameter.is_result:
                 targets.append((C_TYPES[parameter.type], word))
             elif parameter.type == "dim3":
-                inputs.append(tuple(word >> 32 * each & 0xFFFFFFFF for each in range(3)))
+                inputs.append(tuple(word >> 32 * axis & 0xFFFFFFFF for axis in range(3)))
             elif parameter.type in STRUCTS:
                 inputs.append(word)
             elif parameter.type == "text":
@@ -140,8 +140,8 @@ class Runtime(LaunchCalls, GraphCalls):
         """Write a call to stderr if it is asked for; what did not succeed with its reason always."""
         if os.environ.get(LOG_VARIABLE, "0") not in ("", "0"):
             declared = entry_points().get(name)
-            names = [each.name for each in declared.parameters] if declared is not None else []
-            words = ", ".join(f"{each}={word:#x}" for each, word in zip(names, raw, strict=False))
+            names = [parameter.name for parameter in declared.parameters] if declared is not None else []
+            words = ", ".join(f"{name}={word:#x}" for name, word in zip(names, raw, strict=False))
             text = f"{name}({words}) = {error_name(result)}" + (f": {reason}" if reason else "")
         elif reason and reason not in self._reasons:
             self._reasons.add(reason)

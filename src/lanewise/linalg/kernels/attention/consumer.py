@@ -54,7 +54,7 @@ class Consumer:
             query = first + self.own * ROWS
             sums, highest, total, reading = self.attend(tiles, query, steps, queries, reading)
             queries = queries.next()
-            total = [over_row(lambda a, b: a + b, each) for each in total]
+            total = [over_row(lambda a, b: a + b, row_total) for row_total in total]
             if has_lse != 0:
                 self.store_lse(pointer, head, query, highest, total)
             self.store(Out, head // heads, head % heads, query, sums, total)
@@ -178,11 +178,13 @@ class Consumer:
         if (self.warp == 0) & lw.elect_one():
             lw.tma.wait(0, read=True)  # the rows before have left
         lw.barrier(1 + self.own, WARPGROUP)
-        shares = [lw.rcp(each) for each in total]
+        shares = [lw.rcp(row_total) for row_total in total]
         divided = [sums[i] * shares[i // 2 % 2] for i in range(len(sums))]
         if T.causal:
-            nothing = [each == f32(0.0) for each in total]
-            divided = [lw.where(nothing[i // 2 % 2], f32(0.0), each) for i, each in enumerate(divided)]
+            nothing = [row_total == f32(0.0) for row_total in total]
+            divided = [
+                lw.where(nothing[i // 2 % 2], f32(0.0), quotient) for i, quotient in enumerate(divided)
+            ]
         for column in range(0, T.depth, 16):
             at = column // 8 * 4
             four = [lw.pack(divided[at + i], divided[at + i + 1], T.dtype) for i in range(0, 8, 2)]

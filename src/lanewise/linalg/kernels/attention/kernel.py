@@ -58,7 +58,7 @@ def compiled(traits: Traits) -> Kernel:
         group: lw.i32, scale: f32,
     ):  # fmt: skip
         queries, keys, batch, heads, group = (
-            lw.assume(each, nonnegative=True) for each in (queries, keys, batch, heads, group)
+            lw.assume(count, nonnegative=True) for count in (queries, keys, batch, heads, group)
         )
         thread = lw.thread_idx.x
         role = lw.shfl_sync(thread // WARPGROUP, 0)  # the same in a warp, and the compiler knows
@@ -69,8 +69,8 @@ def compiled(traits: Traits) -> Kernel:
             lw.Pipeline(T.tile.stages, bytes=T.tile_bytes, consumers=count),
         )
         if thread == 0:
-            for each in (Q, K, V, Out):
-                lw.tma.prefetch_map(each)
+            for tensor in (Q, K, V, Out):
+                lw.tma.prefetch_map(tensor)
             for pipeline in pipelines:
                 pipeline.init()
             lw.fence_mbarrier_init()

@@ -38,8 +38,8 @@ def logarithm(x):
     exponent = (lw.bitcast(x, lw.i32) - _HALF_ROOT) >> _EXPONENT
     y = lw.bitcast(lw.bitcast(x, lw.i32) - (exponent << _EXPONENT), f32) - 1.0
     series = f32(_LOGARITHM[0])
-    for each in _LOGARITHM[1:]:
-        series = lw.fma(series, y, f32(each))
+    for coefficient in _LOGARITHM[1:]:
+        series = lw.fma(series, y, f32(coefficient))
     square = y * y
     return lw.fma(exponent.to(f32), f32(_LN2), lw.fma(square, lw.fma(series, y, f32(-0.5)), y))
 

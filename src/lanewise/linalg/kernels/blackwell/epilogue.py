@@ -51,30 +51,30 @@ class RowEpilogue:
         """Return this thread's totals with the sums of one stage: scaled by fma, or added."""
         T, count = self.traits, min(_COLUMNS, self.traits.bn)
         of_row = self.row_scale(step) if T.scaled_by_blocks else None
-        found = []
+        scaled = []
         for first in range(0, T.bn, count):
             sums = acc.load(first, count)
             for i in range(count):
                 total = totals[first + i]
                 if of_row is None:
-                    found.append(total + sums[i])
+                    scaled.append(total + sums[i])
                 else:
-                    found.append(lw.fma(sums[i], of_row * self.column_scale(step, first + i), total))
-        return found
+                    scaled.append(lw.fma(sums[i], of_row * self.column_scale(step, first + i), total))
+        return scaled
 
     def row_scale(self, step) -> Scalar:
         """Return the scale of this thread's row and a block of K."""
-        (each, _), (M, _) = self.traits.problem.scale_blocks, self.sizes
+        (rows_per_scale, _), (M, _) = self.traits.problem.scale_blocks, self.sizes
         row, row_k, _, _ = self.given.scale_strides
         at = lw.min(self.row, M - 1)
-        return self.given.scale_a[(at if each == 1 else at // BLOCK) * row + step * row_k]
+        return self.given.scale_a[(at if rows_per_scale == 1 else at // BLOCK) * row + step * row_k]
 
     def column_scale(self, step, column) -> Scalar:
         """Return the scale of a column and a block of K."""
-        (_, each), (_, N) = self.traits.problem.scale_blocks, self.sizes
+        (_, columns_per_scale), (_, N) = self.traits.problem.scale_blocks, self.sizes
         _, _, across, across_k = self.given.scale_strides
         at = lw.min(self.column + column, N - 1)
-        return self.given.scale_b[(at if each == 1 else at // BLOCK) * across + step * across_k]
+        return self.given.scale_b[(at if columns_per_scale == 1 else at // BLOCK) * across + step * across_k]
 
     @lw.device
     def store_totals(self, totals) -> None:
@@ -100,10 +100,10 @@ class RowEpilogue:
             return
         place = self.line + (self.row.to(lw.i64) * self.leading + column.to(lw.i64))
         if T.aligned_rows and not small:
-            each = _TOGETHER * 8 // T.out.bits
-            for i in range(0, len(values), each):
+            per_store = _TOGETHER * 8 // T.out.bits
+            for i in range(0, len(values), per_store):
                 if (self.row < M) & (column + i < N):
-                    (place + i).aligned(_TOGETHER).store([self.rounded(x) for x in values[i : i + each]])
+                    (place + i).aligned(_TOGETHER).store([self.rounded(x) for x in values[i : i + per_store]])
             return
         for i in range(0, len(values), 2):
             inside = [(self.row < M) & (column + i + j < N) for j in range(2)]

@@ -127,8 +127,8 @@ class Roles:
     def operands(self, a, b, number, k, stage) -> list[Descriptor | Scalar]:
         """Return the descriptors of A and B for the products of a stage that begin at an element of K."""
         planes, first = self.traits.products[number], k * self.traits.depth // self.traits.bk
-        descriptors = [each[0, first, plane, stage] for each, plane in zip((a, b), planes, strict=True)]
-        return [each.bits for each in descriptors] if self.traits.packed else descriptors
+        descriptors = [operand[0, first, plane, stage] for operand, plane in zip((a, b), planes, strict=True)]
+        return [descriptor.bits for descriptor in descriptors] if self.traits.packed else descriptors
 
     @lw.device
     def store(self, memory, epilogue) -> None:
@@ -203,7 +203,7 @@ def compiled(traits: BlackwellTraits) -> Kernel:
         scale_row: lw.i32, scale_row_k: lw.i32, scale_column: lw.i32, scale_column_k: lw.i32,
         alpha: f32, beta: f32, folded_rows: lw.i32,
     ):  # fmt: skip
-        M, N, K = (lw.assume(each, nonnegative=True) for each in (M, N, K))
+        M, N, K = (lw.assume(size, nonnegative=True) for size in (M, N, K))
         warp = lw.shfl_sync(lw.warp_id(), 0)  # the same in a warp, and the compiler knows
         tiles = TileScheduler(
             lw.cdiv(M, ROWS * T.pair), lw.cdiv(N, T.bn), batch if T.batched else None,

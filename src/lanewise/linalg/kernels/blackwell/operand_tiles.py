@@ -33,6 +33,6 @@ def operand_tiles(traits: BlackwellTraits) -> tuple[UmmaTile, UmmaTile]:
         UmmaTile(T, of_b, (T.loaded_columns, T.depth), T.problem.b.k_major, 1, T.b_offset, "-"),
     )
     if T.pair > 1:  # the first block of the pair counts the bytes of both
-        for each in tiles:
-            each.cache = {"cta_group": T.pair}
+        for tile in tiles:
+            tile.cache = {"cta_group": T.pair}
     return tiles

@@ -24,19 +24,19 @@ def granules_read(kind) -> int:
 
 def moved_down(words, shift, size: int) -> list[Scalar]:
     """Return words, four fewer, with bytes that lie `shift` further on: below 16, a multiple of `size`."""
-    found = list(words)
+    moved = list(words)
     for bytes_ in (8, 4):
         moves = (shift & bytes_) != 0
-        kept = len(found) - bytes_ // 4
-        found = [lw.where(moves, found[i + bytes_ // 4], found[i]) for i in range(kept)]
+        kept = len(moved) - bytes_ // 4
+        moved = [lw.where(moves, moved[i + bytes_ // 4], moved[i]) for i in range(kept)]
     count = len(words) - WORDS
     if size < 4:
         bits = (shift & 3) * 8
-        found = [
-            lw.asm("shf.r.clamp.b32 {d}, {a}, {b}, {c};", d=lw.u32, a=found[i], b=found[i + 1], c=bits)
+        moved = [
+            lw.asm("shf.r.clamp.b32 {d}, {a}, {b}, {c};", d=lw.u32, a=moved[i], b=moved[i + 1], c=bits)
             for i in range(count)
         ]
-    return found[:count]
+    return moved[:count]
 
 
 @lw.device
@@ -82,9 +82,9 @@ class Chunk:
         if kind.tiny:
             self.one_by_one(words)
             return words
-        found = list(self.loaded) if kind.aligned else moved_down(self.loaded, self.shift, kind.size)
+        moved = list(self.loaded) if kind.aligned else moved_down(self.loaded, self.shift, kind.size)
         for i in range(count):
-            words[i] = found[i]
+            words[i] = moved[i]
         if not self.inside:
             self.one_by_one(words)
         return words

@@ -159,20 +159,20 @@ def copy_part(kind, given, block) -> None:
 @lw.device
 def copy_chunks(kind, given, block) -> None:
     """Copy chunks of 16 bytes, neighbours by neighbouring threads: all of them are loaded, then stored."""
-    each = CHUNKS_EACH[kind.planes]
+    per_thread = CHUNKS_EACH[kind.planes]
     per_line = given.padded // kind.per_chunk
     # the block's first chunk, as a line and the chunks before it in this line
     if kind.wide:
-        first = block.to(lw.u64) * (THREADS * each)
+        first = block.to(lw.u64) * (THREADS * per_thread)
         line = (first // per_line.to(lw.u64)).to(lw.i32)
         before = (first - line.to(lw.u64) * per_line.to(lw.u64)).to(lw.u32)
     else:
-        first = (block * (THREADS * each)).to(lw.u32)
+        first = (block * (THREADS * per_thread)).to(lw.u32)
         start = divided(first, given)
         line, before = start.to(lw.i32), first - start * per_line.to(lw.u32)
     limits = whole_granules(kind, given)
     places, loaded = [], []
-    for i in range(each):
+    for i in range(per_thread):
         number = before + lw.thread_idx.x.to(lw.u32) + i * THREADS
         further = divided(number, given)
         column = (number - further * per_line.to(lw.u32)).to(lw.i32) * kind.per_chunk
@@ -187,7 +187,7 @@ def copy_chunks(kind, given, block) -> None:
         if kind.batched:
             flat = flat + matrix.to(lw.i64) * given.source_stride
         loaded.append(Chunk(kind, given, flat, given.length - column, limits))
-    for i in range(each):
+    for i in range(per_thread):
         place, matrix, row, column = places[i]
         if place < given.lines * given.matrices:
             to = row.to(lw.i64) * given.padded.to(lw.i64) + column.to(lw.i64)

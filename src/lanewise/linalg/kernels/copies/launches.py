@@ -62,12 +62,12 @@ class Copy:
         if self.planes > 1:
             return self._planes_view(workspace[offset : offset + self.bytes], like)
         part = workspace[offset : offset + self.bytes].view(like.dtype)
-        found: Memory = part.reshape(self.batch, self.new_lines, self.padded)[:, :, : self.new_length]
+        view: Memory = part.reshape(self.batch, self.new_lines, self.padded)[:, :, : self.new_length]
         if like.ndim == 2:
-            found = found[0]
+            view = view[0]
         elif self.batch == 1 and like.shape[0] > 1:
-            found = _repeated(found, like.shape[0])
-        return found
+            view = _repeated(view, like.shape[0])
+        return view
 
     def _planes_view(self, part: Memory, like: Memory) -> Memory:
         """Return the planes of all matrices of the batch, one after the other."""
@@ -79,8 +79,8 @@ class Copy:
 
             kind = torch.bfloat16
         planes = part.view(kind).reshape(self.batch * self.planes, self.new_lines, self.padded)
-        found: Memory = planes[:, :, : self.new_length]
-        return found
+        view: Memory = planes[:, :, : self.new_length]
+        return view
 
     @property
     def kind(self) -> Kind:
@@ -136,7 +136,7 @@ def copies(problem: Problem, plan: Plan) -> tuple[Copy | None, Copy | None]:
 
 def workspace_bytes(problem: Problem, plan: Plan) -> int:
     """Return how many bytes of workspace, at an address that is a multiple of 128, a plan's copies take."""
-    return sum(-(-each.bytes // _ROW) * _ROW for each in copies(problem, plan) if each is not None)
+    return sum(-(-copy.bytes // _ROW) * _ROW for copy in copies(problem, plan) if copy is not None)
 
 
 def loaded(problem: Problem, plan: Plan) -> Problem:
@@ -186,7 +186,7 @@ def copied(problem: Problem, plan: Plan, pointers: Pointers) -> tuple[Problem, P
 def copy_launch(jobs: list[tuple[Copy, tuple[object, ...]]]) -> Launch:
     """Return the one launch that makes one or two copies."""
     blocks = [copy.blocks for copy, _ in jobs]
-    arguments = [each for _, given in jobs for each in given]
+    arguments = [value for _, given in jobs for value in given]
     if len(jobs) > 1:
         arguments.append(blocks[0])
     kernel = copying(*(copy.kind for copy, _ in jobs))

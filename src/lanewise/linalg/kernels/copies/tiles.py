@@ -127,12 +127,12 @@ def transpose_bytes(given, block) -> None:
     for step in range(0, BYTES_TILE * _CHUNKS, THREADS):
         line, chunk = (step + lw.thread_idx.x) // _CHUNKS, (step + lw.thread_idx.x) % _CHUNKS
         place = tile.ptr(line, (chunk ^ (line // 4 % _CHUNKS)) * 4)
-        found = lw.pointer(place.address, u32, "shared", CHUNK).load(4)
+        loaded = lw.pointer(place.address, u32, "shared", CHUNK).load(4)
         if (first_column + line < given.length) & (first_row + chunk * CHUNK < given.padded):
             to = (first_column + line).to(lw.i64) * given.padded.to(lw.i64) + (first_row + chunk * CHUNK).to(
                 lw.i64
             )
-            store_chunk(given.target + matrix * given.target_stride + to, found)
+            store_chunk(given.target + matrix * given.target_stride + to, loaded)
 
 
 def transposed_bytes(words) -> list[Scalar]:

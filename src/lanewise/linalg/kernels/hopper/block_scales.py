@@ -29,8 +29,8 @@ class BlockScales:
         self.traits, self.given, self.sizes = traits, given, (M, N)
         self.rows, self.columns = traits.scales_of_stage
         memory, stages = SharedMemory(traits), traits.plan.stages
-        each = memory.scale_bytes // stages // 4  # first those of columns, which are read as pairs
-        layout = Layout((each, stages), (1, each))
+        per_stage = memory.scale_bytes // stages // 4  # first those of columns, which are read as pairs
+        layout = Layout((per_stage, stages), (1, per_stage))
         self.array = lw.dynamic_shared(f32, layout, offset=memory.scales_offset)
 
     @lw.device
@@ -51,13 +51,13 @@ class BlockScales:
 
     def places(self, axis: int, first) -> list[Scalar]:
         """Return where this thread's scales of a tile's rows (axis 0) or columns lie, for the first block."""
-        each, count = self.traits.scale_blocks[axis], (self.rows, self.columns)[axis]
+        per_scale, count = self.traits.scale_blocks[axis], (self.rows, self.columns)[axis]
         length = self.traits.plan.tile[axis] // count
         lane, stride = lw.lane_id(), self.given.scale_strides[2 * axis]
         offsets = []
         for start in range(0, count, COPYING):
             at = lw.min(first + (start + lane) * length, self.sizes[axis] - 1)
-            offsets.append(at // each * stride)
+            offsets.append(at // per_scale * stride)
         return offsets
 
     @lw.device

@@ -35,7 +35,7 @@ class Place:
         """Return the blocks that this one loads for, a bit for each: A for those with the same rows, B for
         those with the same columns."""
         across, along = traits.plan.cluster
-        of_a: Scalar | int = sum(1 << (each * across) for each in range(along))
+        of_a: Scalar | int = sum(1 << (row * across) for row in range(along))
         of_b: Scalar | int = (1 << across) - 1
         if traits.multicasting < traits.cluster_size or along > 1:
             of_a = lw.i32(of_a) << (self.row + self.first_of_multicast)

@@ -113,23 +113,23 @@ class TileEpilogue:
         The loads are issued before the last products are awaited, so that their latency is hidden.
         """
         T, given = self.traits, self.given
-        found = []
+        terms = []
         for kind in T.column_terms:
             for first in range(0, T.store_columns, WARPGROUP):
                 column = lw.min(first_column + first + self.thread, self.N - 1)
-                found.append(given.bias[column] if kind == "bias" else given.scale_b[column])
-        return found
+                terms.append(given.bias[column] if kind == "bias" else given.scale_b[column])
+        return terms
 
     @lw.device
     def share_column_values(self, values) -> None:
         """Write what each thread has loaded to shared memory, as f32, for all threads of the warpgroup."""
         T = self.traits
-        each = len(values) // len(T.column_terms)
+        per_term = len(values) // len(T.column_terms)
         for i in range(len(values)):
-            column = i % each * WARPGROUP + self.thread
-            whole = (i % each + 1) * WARPGROUP <= T.store_columns
+            column = i % per_term * WARPGROUP + self.thread
+            whole = (i % per_term + 1) * WARPGROUP <= T.store_columns
             if whole or column < T.store_columns:
-                self.terms[column, i // each, self.own] = values[i].to(f32)
+                self.terms[column, i // per_term, self.own] = values[i].to(f32)
         lw.barrier(1 + self.own, WARPGROUP)
 
     @lw.device
@@ -161,8 +161,8 @@ class TileEpilogue:
                     )
                     move_forward(values, memory.subtile_columns // 2, T.store_columns // 2)
                 continue
-            for each in range(subtiles):
-                from_column, which = each * memory.subtile_columns, block * subtiles + each
+            for inside in range(subtiles):
+                from_column, which = inside * memory.subtile_columns, block * subtiles + inside
                 columns = (from_column, min(memory.subtile_columns, T.store_columns - from_column))
                 place = (row, first_column + from_column, from_column)
                 before, after = memory.unread(which - 1), memory.unread(which)
@@ -279,11 +279,11 @@ class TileEpilogue:
         T = self.traits
         factors, biases = [self.factor, self.factor], [None, None]
         for kind in range(len(T.column_terms)):
-            found = self.terms.ptr(column, kind, self.own).load(2)
+            pair = self.terms.ptr(column, kind, self.own).load(2)
             if T.column_terms[kind] == "bias":
-                biases = found
+                biases = pair
             else:
-                factors = found
+                factors = pair
         return [(factors[i], biases[i]) for i in range(2)]
 
     @lw.device
@@ -333,14 +333,14 @@ class TileEpilogue:
 
         Neighbouring lanes store one row, of 128 bytes if the subtile is not a narrow one.
         """
-        memory, each = self.memory, 128 // self.traits.out.bits
-        lanes = memory.box_columns // each
+        memory, per_store = self.memory, 128 // self.traits.out.bits
+        lanes = memory.box_columns // per_store
         rows = min(16, 32 // lanes)  # that are stored at once
-        line, inner = self.warp * 16 + self.lane // lanes % rows, self.lane % lanes * each
+        line, inner = self.warp * 16 + self.lane // lanes % rows, self.lane % lanes * per_store
         row, column = at[0] + line, at[1] + inner
         last = self.N if columns == memory.box_columns else lw.min(self.N, at[1] + columns)
         starts = range(0, 16, rows)
-        values = [self.sC.ptr(line + i, inner, 0, buffer, self.own).load(each) for i in starts]
+        values = [self.sC.ptr(line + i, inner, 0, buffer, self.own).load(per_store) for i in starts]
         place = self.C + row.to(lw.i64) * self.leading + column.to(lw.i64) + self.batch
         for i in starts:
             inside = (row + i < self.last_row) & (column < last)
@@ -352,15 +352,15 @@ class TileEpilogue:
         """Store one subtile from shared memory, 16 bytes at once, rows that lie inside alone."""
         T, thread = self.traits, self.thread
         memory = self.memory
-        each = 128 // T.out.bits
-        chunks = columns // each
+        per_store = 128 // T.out.bits
+        chunks = columns // per_store
         for first in range(0, ROWS * chunks, WARPGROUP):
             number = first + thread
-            line, inner = number // chunks, number % chunks * each
+            line, inner = number // chunks, number % chunks * per_store
             row, column = at[0] + line, at[1] + inner
             inside_turn = True if first + WARPGROUP <= ROWS * chunks else number < ROWS * chunks
             if (row < self.last_row) & (column < self.N) & inside_turn:
                 box, inside = inner // memory.box_columns, inner % memory.box_columns
-                values = self.sC.ptr(line, inside, box, buffer, self.own).load(each)
+                values = self.sC.ptr(line, inside, box, buffer, self.own).load(per_store)
                 place = self.C + row.to(lw.i64) * self.leading + column.to(lw.i64) + self.batch
                 place.aligned(16).store(values)

@@ -77,14 +77,14 @@ class Producer:
 @lw.device
 def clear_rest(T, tiles, C, M, N, leading) -> None:
     """Store zeros to the rows after those of the last expert, by the warps that neither load nor multiply."""
-    each = 128 // T.out.bits if T.aligned_rows else 1
-    first, chunks = tiles.last_row().to(lw.i64), lw.cdiv(N, each).to(lw.i64)
+    per_store = 128 // T.out.bits if T.aligned_rows else 1
+    first, chunks = tiles.last_row().to(lw.i64), lw.cdiv(N, per_store).to(lw.i64)
     threads = WARPGROUP - 32
     begin = (lw.block_idx.x * threads + lw.thread_idx.x - 32).to(lw.i64)
     step = (lw.grid_dim.x * threads).to(lw.i64)
     for chunk in lw.range(begin, (M.to(lw.i64) - first) * chunks, step):
         row = chunk // chunks
-        place = C + ((row + first) * leading + (chunk - row * chunks) * each)
+        place = C + ((row + first) * leading + (chunk - row * chunks) * per_store)
         if T.aligned_rows:
             lw.pointer(place.address, lw.u32, "global", 16).store((lw.u32(0),) * 4)
         else:

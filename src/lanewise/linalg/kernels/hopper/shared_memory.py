@@ -170,14 +170,14 @@ class SharedMemory:
             while T.loops and T.store_columns % wide:
                 wide //= 2
             return wide
-        widths = [each for each in range(T.store_columns, 0, -1) if self._can_be_box(each)]
+        widths = [width for width in range(T.store_columns, 0, -1) if self._can_be_box(width)]
         if self.holds_all_results:
             return widths[0] if widths else 1
         for buffers in (MOST_BUFFERS, 2):
-            for each in widths:
-                if each * T.out.bits >= _LEAST_BOX * 8 and buffers * self._box_bytes(each) <= self.room:
-                    return each
-        narrow = [each for each in widths if each * T.out.bits <= _LEAST_BOX * 8]
+            for width in widths:
+                if width * T.out.bits >= _LEAST_BOX * 8 and buffers * self._box_bytes(width) <= self.room:
+                    return width
+        narrow = [width for width in widths if width * T.out.bits <= _LEAST_BOX * 8]
         return (narrow or widths[-1:] or [1])[0]
 
     def _can_be_box(self, columns: int) -> bool:
@@ -217,13 +217,13 @@ class SharedMemory:
             return ROWS
         most = T.store_columns
         if T.problem.sparse:
-            return max(each for each in range(8, _MOST_SPARSE_COLUMNS + 1, 8) if most % each == 0)
+            return max(columns for columns in range(8, _MOST_SPARSE_COLUMNS + 1, 8) if most % columns == 0)
         if T.store is not Store.TMA or (T.consumer_rows == ROWS and most <= _WIDEST_BOX and self._fits(most)):
             return most
         tried = range(_LEAST_TRANSPOSED, min(most, _WIDEST_BOX) + 1, 8)
-        fitting = [each for each in tried if self._fits(2 * each)]
-        by_boxes = {each: (-(most - 1) // each, gcd(most, each)) for each in fitting}
-        return max(fitting, key=lambda each: by_boxes[each], default=min(most, _LEAST_TRANSPOSED))
+        fitting = [columns for columns in tried if self._fits(2 * columns)]
+        by_boxes = {columns: (-(most - 1) // columns, gcd(most, columns)) for columns in fitting}
+        return max(fitting, key=lambda columns: by_boxes[columns], default=min(most, _LEAST_TRANSPOSED))
 
     def _fits(self, columns: int) -> bool:
         """Return whether 64 rows of so many results fit into what is left for a consumer."""
@@ -257,13 +257,13 @@ class SharedMemory:
             return boxes, 1
         if T.store is not Store.TMA:  # threads store a subtile before the next is written: long lines
             fitting = max(1, self.room // self._boxes_bytes(1))
-            return max(each for each in range(1, fitting + 1) if boxes % each == 0), 1
+            return max(count for count in range(1, fitting + 1) if boxes % count == 0), 1
         narrow = max(1, _LEAST_BOX * 8 // T.out.bits // self.box_columns)
         together = next(
             (
-                each
-                for each in range(narrow, 1, -1)
-                if 2 * self._boxes_bytes(each) <= self.room and not (T.loops and boxes % each)
+                count
+                for count in range(narrow, 1, -1)
+                if 2 * self._boxes_bytes(count) <= self.room and not (T.loops and boxes % count)
             ),
             1,
         )

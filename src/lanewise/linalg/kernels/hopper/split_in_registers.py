@@ -80,12 +80,12 @@ class SplitTile:
         place = lane % across * self.width
         first_line, first_place, lines, places = (first, k, M, K) if self.k_major else (k, first, K, M)
         source = A + (first_line + own).to(lw.i64) * leading + (first_place + place).to(lw.i64)
-        each = _LOADING * self.width
+        lines_at_once = _LOADING * self.width
         for box in range(self.boxes):
             left = lw.max(lw.min(places - first_place - place - box * _WIDE, self.width), 0) * 4
-            for begin in range(0, self.lines, each):
+            for begin in range(0, self.lines, lines_at_once):
                 line = begin + own
-                if begin + each <= self.lines or line < self.lines:
+                if begin + lines_at_once <= self.lines or line < self.lines:
                     there = source + leading * begin + box * _WIDE
                     bytes_ = lw.where(first_line + line < lines, left, 0)
                     target = array.ptr(line, place, box, stage).aligned(4 * self.width)

@@ -102,18 +102,18 @@ def _added_by_teams(groups, place, crew):
         count = min(at_once, groups - start)
         each_loads = -(-count // crew.teams)
         parts = []
-        for each in range(each_loads):  # groups beyond the last are loaded and left out
-            group = lw.min(start + each * crew.teams + team, groups - 1)
+        for load in range(each_loads):  # groups beyond the last are loaded and left out
+            group = lw.min(start + load * crew.teams + team, groups - 1)
             parts.append(place(group).load(4, cache="cg"))
         if start:
             lw.syncthreads()  # what was staged before has been added
-        for each in range(each_loads):
-            staged.ptr(4 * within, each * crew.teams + team).store(parts[each])
+        for load in range(each_loads):
+            staged.ptr(4 * within, load * crew.teams + team).store(parts[load])
         lw.syncthreads()
         if thread < crew.sums:
-            for each in range(count):
-                value = staged[thread, each]
-                total = value if start + each == 0 else total + value
+            for part in range(count):
+                value = staged[thread, part]
+                total = value if start + part == 0 else total + value
     lw.syncthreads()
     if thread < crew.sums:
         staged[thread, 0] = total

@@ -195,9 +195,13 @@ class Traits(TileTraits):
     @property
     def sum_registers(self) -> int:
         """Registers of a thread for sums; if they are promoted, for totals and one or two accumulators."""
-        each = self.consumer_rows // ROWS * self.bn // 2 * self.problem.sums.bits // 32
+        of_accumulator = self.consumer_rows // ROWS * self.bn // 2 * self.problem.sums.bits // 32
         split = SPLIT_REGISTERS if self.plan.splits_a else 0
-        return split + each + self.promotes * (1 + self.two_accumulators) * each * self.piece // self.bn
+        return (
+            split
+            + of_accumulator
+            + self.promotes * (1 + self.two_accumulators) * of_accumulator * self.piece // self.bn
+        )
 
     @property
     def scaled_by_blocks(self) -> bool:
@@ -213,8 +217,8 @@ class Traits(TileTraits):
     @property
     def releases(self) -> int:
         """How many arrivals of one block release a stage."""
-        each = WARPGROUP // 32 if self.releases_by_warps else 1
-        return each if self.pingpong else each * self.consumers
+        arrivals = WARPGROUP // 32 if self.releases_by_warps else 1
+        return arrivals if self.pingpong else arrivals * self.consumers
 
     # results ------------------------------------------------------------------------------------------------
 

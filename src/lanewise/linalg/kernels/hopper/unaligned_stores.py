@@ -92,10 +92,10 @@ def store_ends(output, at, buffer) -> None:
     total = memory.box_rows * per_chunk
     for first in range(0, total, WARPGROUP):
         number = first + lw.thread_idx.x % WARPGROUP
-        line, each = number // per_chunk, number % per_chunk
+        line, edge = number // per_chunk, number % per_chunk
         place, inside = start_of(output, at, line)
         head = head_of(place, T.out.bits // 8)
-        inner = lw.where(each < head, each, wide - per_chunk + each)
+        inner = lw.where(edge < head, edge, wide - per_chunk + edge)
         if inside & (head > 0) & (number < total):
             box, column = inner // memory.box_columns, inner % memory.box_columns
             place[inner] = output.sC[line, column, box, buffer, output.own]

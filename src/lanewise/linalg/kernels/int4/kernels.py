@@ -266,7 +266,7 @@ def store_sums(T, Out, strides, given, first_row, parts, sizes) -> None:
         row, column = piece // across, piece % across * T.width
         place = sums.ptr(row, column).aligned(4 * T.width)
         places = [lw.cluster.map(place, part) if T.split > 1 else place for part in range(T.split)]
-        values = [each.load(T.width) if T.width > 1 else [each.load()] for each in places]
+        values = [place.load(T.width) if T.width > 1 else [place.load()] for place in places]
         row, column = first_row + row, first_column + column
         results = []
         for i in range(T.width):

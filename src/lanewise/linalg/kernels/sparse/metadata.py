@@ -54,10 +54,10 @@ def ordered_metadata(indices: npt.NDArray[np.uint8], fmt: Format) -> npt.NDArray
     padded[:, 0::2], padded[:, 1::2] = 0, 1
     padded[:rows, :half] = indices
     tiles = padded.reshape(blocks, ROWS, stages, len(steps), mma.k // 2).transpose(2, 0, 3, 1, 4)
-    found = np.zeros((stages, blocks, words, threads), np.uint32)
+    packed = np.zeros((stages, blocks, words, threads), np.uint32)
     for step, (word, selector) in enumerate(steps):
-        found[:, :, word] |= mma.metadata.pack(tiles[:, :, step], thread_id=selector)[..., 0]
-    return found.view(np.int32)
+        packed[:, :, word] |= mma.metadata.pack(tiles[:, :, step], thread_id=selector)[..., 0]
+    return packed.view(np.int32)
 
 
 def indices_of(metadata: npt.NDArray[np.int32], rows: int, k: int, fmt: Format) -> npt.NDArray[np.uint8]:

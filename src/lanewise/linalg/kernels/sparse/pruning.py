@@ -42,21 +42,21 @@ def pruning(fmt: Format) -> Kernel:
         thread = lw.thread_idx.x
         stage, word = lw.block_idx.y // words, lw.block_idx.y % words
         first = stage * stage_k + step_of(mma, thread, word) * mma.k
-        found = lw.u32(0)
+        codes = lw.u32(0)
         for i in range(mma.metadata.values):
             row, group = element_coordinates(mma.metadata, i)
             n, k = lw.block_idx.x * ROWS + row, first + group * SPARSE_GROUP
             given = [lw.u32(0) for _ in range(SPARSE_GROUP)]
             if (n < N) & (k < K):
                 place = B + (n.to(lw.i64) * step_n + k.to(lw.i64) * step_k)
-                given = [place[each * step_k].to(lw.u32) for each in range(SPARSE_GROUP)]
+                given = [place[member * step_k].to(lw.u32) for member in range(SPARSE_GROUP)]
             low, high, one, other = kept(given, fmt, infinity)
-            found = found | ((low | high << _PLACE) << (_CODE * i))
+            codes = codes | ((low | high << _PLACE) << (_CODE * i))
             if (n < N) & (k < K):
                 target = values + (n.to(lw.i64) * leading + (k // 2).to(lw.i64))
                 target[0], target[1] = one.to(element), other.to(element)
         at = (lw.block_idx.y // words * lw.grid_dim.x + lw.block_idx.x) * words + word
-        metadata[at.to(lw.i64) * WARPGROUP + thread.to(lw.i64)] = found.to(lw.i32)
+        metadata[at.to(lw.i64) * WARPGROUP + thread.to(lw.i64)] = codes.to(lw.i32)
 
     return prune
 
@@ -76,7 +76,7 @@ def kept(given, fmt, infinity):
 
     These are the larger magnitudes, of equal ones the first. NaN is larger than all numbers.
     """
-    sizes = [magnitude(each, fmt, infinity) for each in given]
+    sizes = [magnitude(value, fmt, infinity) for value in given]
     stay = []
     for j in range(4):
         before = lw.u32(0)  # how many come first

@@ -40,8 +40,8 @@ def store_lines(T, acc, matrix, leading, tile, own, M, N, given):
 
 def is_aligned(T) -> bool:
     """Return whether all rows of the result begin at multiples of 16 bytes."""
-    found: bool = T.problem.out.alignment >= CHUNK
-    return found
+    is_aligned: bool = T.problem.out.alignment >= CHUNK
+    return is_aligned
 
 
 @lw.device
@@ -70,12 +70,12 @@ def store_chunks(T, results, place, leading, high, wide):
         head = head_of(T, start)
         for first in range(0, across, lanes):
             chunk = first + lw.thread_idx.x % lanes
-            found = chunk_of(results, line, chunk * per_chunk)
+            words = chunk_of(results, line, chunk * per_chunk)
             if not is_aligned(T):
-                found += chunk_of(results, line, lw.min(chunk + 1, across - 1) * per_chunk)
-                found = moved_down(found, (head * size).to(lw.u32), size)
+                words += chunk_of(results, line, lw.min(chunk + 1, across - 1) * per_chunk)
+                words = moved_down(words, (head * size).to(lw.u32), size)
             if head + (chunk + 1) * per_chunk <= wide:
-                store_chunk(start + (head + chunk * per_chunk), found)
+                store_chunk(start + (head + chunk * per_chunk), words)
 
 
 @lw.device
@@ -106,7 +106,9 @@ def put_results(T, acc, results, tile, own, M, N, given):
                     finished_sum(T, given, values[first + n], tile[0] + r, tile[1] + c + n, M, N)
                     for n in range(2)
                 ]
-                results.ptr(r, c).store([each if each.dtype == T.out else each.to(T.out) for each in pair])
+                results.ptr(r, c).store(
+                    [value if value.dtype == T.out else value.to(T.out) for value in pair]
+                )
 
 
 @lw.device
@@ -141,7 +143,7 @@ def store_pair(T, place, pair, inside, second_inside, together):
         if inside & ~second_inside if together else inside:
             lw.asm("st.global.b8 [{p}], {v};", p=place, v=both & 0xFF)
     else:
-        pair = [each if each.dtype == T.out else each.to(T.out) for each in pair]
+        pair = [value if value.dtype == T.out else value.to(T.out) for value in pair]
         if together:
             if second_inside:
                 place.store(pair)

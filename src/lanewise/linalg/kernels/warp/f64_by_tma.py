@@ -55,7 +55,7 @@ def compiled(T: WarpTraits) -> Kernel:
         scale_a: lw.Ptr[f32], scale_b: lw.Ptr[f32], scale_out: lw.Ptr[f32],
         alpha: wide, beta: wide,
     ):  # fmt: skip
-        M, N, K = (lw.assume(each, nonnegative=True) for each in (M, N, K))
+        M, N, K = (lw.assume(size, nonnegative=True) for size in (M, N, K))
         row, column = in_groups(lw.block_idx.x, lw.cdiv(M, bm), lw.cdiv(N, bn), T.plan.group)
         row, column = row * bm, column * bn
         pipeline = lw.Pipeline(stages, bytes=(bm + bn) * bk * size, consumers=T.threads // LANES)
@@ -137,12 +137,12 @@ class Tiles:
         """Return a fragment of rows from `first` on: element i of a lane has row 8·(i mod 2) and K 4·(i // 2)
         of A, and K 4·i of B, beside the lane's own."""
         mma, bk = self.traits.mma, self.traits.plan.tile[2]
-        found = operand.full(0)
-        for index in range(len(found)):
+        fragment = operand.full(0)
+        for index in range(len(fragment)):
             down, k = (index % 2 * 8, index // 2 * 4) if operand.name == "A" else (0, index * 4)
             place = tile + self.offsets[(step * mma.k + k) // 4]
-            found[index] = place[(first + down) * bk]
-        return found
+            fragment[index] = place[(first + down) * bk]
+        return fragment
 
 
 @lw.device

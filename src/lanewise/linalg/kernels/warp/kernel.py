@@ -51,7 +51,7 @@ def compiled(T: WarpTraits) -> Kernel:
         scale_a: lw.Ptr[f32], scale_b: lw.Ptr[f32], scale_out: lw.Ptr[f32],
         alpha: wide, beta: wide, folded_rows: lw.i32,
     ):  # fmt: skip
-        M, N, K = (lw.assume(each, nonnegative=True) for each in (M, N, K))
+        M, N, K = (lw.assume(size, nonnegative=True) for size in (M, N, K))
         lda, ldb = lw.assume(lda, multiple_of=width_a), lw.assume(ldb, multiple_of=width_b)
         batch_a, batch_b = lw.assume(batch_a, multiple_of=width_a), lw.assume(batch_b, multiple_of=width_b)
         batch = lw.block_idx.y.to(lw.i64)
@@ -129,7 +129,7 @@ def multiplied(T, a, b, total):
 @lw.device
 def added_parts(T, acc, team):
     """Return the sums of all parts of K, added in order, for the warps that have the first part."""
-    parts, flat = T.plan.split - 1, [each for row in acc for each in row]
+    parts, flat = T.plan.split - 1, [tile for row in acc for tile in row]
     per_tile = len(flat[0])
     layout = Layout((T.team, len(flat) * per_tile, parts), (1, T.team, T.team * len(flat) * per_tile))
     sums = lw.dynamic_shared(T.problem.sums, layout)
@@ -159,8 +159,8 @@ def mainloop(T, copies, shared, own, team, K):
     steps, rounds, base = bk // mma.k, T.a is tf32, team * stages
 
     def fetch(along_k, stage):
-        for each in copies:
-            each.start(along_k, base + stage)
+        for copy in copies:
+            copy.start(along_k, base + stage)
         if T.asynchronous:
             lw.cp_async_commit()
 
@@ -169,8 +169,8 @@ def mainloop(T, copies, shared, own, team, K):
             lw.cp_async_wait(max(stages - 2, 0))
         if any(T.shifted):
             lw.syncwarp()
-        for each in copies:
-            each.shift(base + stage)
+        for copy in copies:
+            copy.shift(base + stage)
         lw.syncthreads()
 
     def load(step, stage):

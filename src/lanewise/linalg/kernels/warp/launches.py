@@ -44,7 +44,7 @@ def launches(
     operands = (problem.a, problem.b, problem.out)
     arguments = (
         flat(pointers.a), flat(pointers.b), flat(pointers.out), problem.m, problem.n, problem.k,
-        *(each.leading for each in operands), *(each.batch_stride for each in operands),
+        *(operand.leading for operand in operands), *(operand.batch_stride for operand in operands),
         *epilogue_arguments(problem, pointers), problem.folded_rows,
     )  # fmt: skip
     configured = compiled(traits)[(tiles, problem.batch), traits.threads, traits.shared_bytes]

@@ -265,8 +265,8 @@ def fragment(
     if tile.size < 8 and (tile.k_major or tile.size == 2):
         registers = by_ldmatrix(operand, array, tile, first, along_k, stage)
         return tuple(map(rounded_tf32, registers)) if rounds else registers
-    found = by_element(operand, array, tile, first, along_k, stage)
-    return tuple(map(rounded_tf32, found.registers)) if rounds else found
+    fragment = by_element(operand, array, tile, first, along_k, stage)
+    return tuple(map(rounded_tf32, fragment.registers)) if rounds else fragment
 
 
 def by_ldmatrix(operand, array, tile: TileShape, first, along_k: int, stage) -> tuple[Scalar, ...]:
@@ -289,13 +289,13 @@ def by_ldmatrix(operand, array, tile: TileShape, first, along_k: int, stage) -> 
 
 def by_element(operand, array, tile: TileShape, first, along_k: int, stage) -> Fragment:
     """A fragment of single elements: each lane loads its own."""
-    found = operand.full(0)
-    for index in range(len(found)):
-        row, column = found.element(index)
+    fragment = operand.full(0)
+    for index in range(len(fragment)):
+        row, column = fragment.element(index)
         along, deep = (row, column) if operand.name == "A" else (column, row)
         at = (first + along, along_k + deep) if tile.k_major else (along_k + deep, first + along)
-        found[index] = array[(*at, stage)]
-    return found
+        fragment[index] = array[(*at, stage)]
+    return fragment
 
 
 def split_fragments(operand, array, tile: TileShape, first, along_k: int, stage) -> list[Fragment]:

@@ -45,10 +45,10 @@ class WarpTraits(TileTraits):
     @cached_property
     def mma(self) -> Instruction:
         """The matrix instruction that multiplies fragments of A and B."""
-        found = instruction_of(self.problem, self.plan)
-        if self.a is f64 and found.k > _F64_STEP:
-            return instruction(found.text.replace(f"k{found.k}.", f"k{_F64_STEP}.", 1))
-        return found
+        mma = instruction_of(self.problem, self.plan)
+        if self.a is f64 and mma.k > _F64_STEP:
+            return instruction(mma.text.replace(f"k{mma.k}.", f"k{_F64_STEP}.", 1))
+        return mma
 
     @property
     def by_tma(self) -> bool:
@@ -212,5 +212,5 @@ def loads_by_tma(problem: Problem, arch: str) -> bool:
         problem.a.dtype is f64
         and arch_number(arch) == _HOPPER
         and problem.batch == 1
-        and all(each.k_major and each.tma for each in (problem.a, problem.b))
+        and all(operand.k_major and operand.tma for operand in (problem.a, problem.b))
     )
