@@ -88,6 +88,31 @@ def test_findings_name_thread_place_and_mend(name: str) -> None:
         assert finding.kind == "tensor memory" and finding.thread and finding.mend and finding.source
 
 
+@pytest.mark.parametrize(
+    "name, wait", [("stores_waited_for_too_late", "st"), ("loads_waited_for_too_late", "ld")]
+)
+def test_a_wait_behind_the_barrier_is_told_as_a_missing_wait(name: str, wait: str) -> None:
+    """The barrier is there: what is missing before it is the wait."""
+    (pair,) = [each for each in BLACKWELL if each.name == name]
+    for schedule in ("in order", "reverse", "late"):
+        findings = pair.check(wrong=True, schedule=schedule).findings
+        assert findings and all(f"tcgen05.wait::{wait}" in each.mend for each in findings)
+        assert all("before the threads synchronised" in each.message for each in findings)
+
+
+def test_columns_that_were_freed_are_told_as_freed() -> None:
+    """A load or a product that comes after the free; the mend is an order, and not a larger allocation."""
+    freed = {"columns_after_free": "in order", "columns_freed_before_another_product": "late"}
+    for name, schedule in freed.items():
+        (pair,) = [each for each in BLACKWELL if each.name == name]
+        findings = pair.check(wrong=True, schedule=schedule).findings
+        (finding,) = [each for each in findings if "freed by tcgen05.dealloc" in each.message]
+        assert finding.mend.startswith("let all threads that use the columns synchronise")
+    (pair,) = [each for each in BLACKWELL if each.name == "columns_beyond_allocation"]
+    (finding,) = pair.check(wrong=True).findings
+    assert "not all allocated" in finding.message and finding.mend.startswith("allocate")
+
+
 def test_a_commit_that_tells_one_block_of_a_pair_is_named() -> None:
     """The second block waits for ever; what it waits for has come to the first block alone."""
     (pair,) = [each for each in BLACKWELL if each.name == "partner_not_told"]

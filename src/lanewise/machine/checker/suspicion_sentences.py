@@ -242,13 +242,13 @@ class Suspicion(IntEnum):
     TENSOR_STORE_UNAWAITED = (
         "tensor memory", ERROR, Subject.TWO_ACCESSES, _BOTH,
         "{tensor_access}: a tcgen05.st to this place may not be complete, because its warp has executed no "
-        "tcgen05.wait::st after it",
+        "tcgen05.wait::st after it and before the threads synchronised",
         "{tensor_wait_st} {after_other}, in the warp that stores, before the threads synchronise",
     )  # fmt: skip
     TENSOR_LOAD_UNAWAITED = (
         "tensor memory", ERROR, Subject.TWO_ACCESSES, _BOTH,
         "{tensor_access}: a tcgen05.ld may still be reading there, because its warp has executed no "
-        "tcgen05.wait::ld after it",
+        "tcgen05.wait::ld after it and before the threads synchronised",
         "{tensor_wait_ld} {after_other}, in the warp that loads, before the threads synchronise",
     )  # fmt: skip
     #: Threads that are not synchronised touch the same cells.

@@ -28,7 +28,12 @@ from lanewise.machine.codegen.function_code import (
     shared_code,
 )
 from lanewise.machine.codegen.register_shuffles import VECTOR, Registers, index_bits, permuted, shuffled
-from lanewise.machine.codegen.tensor_pipe import columns_are_allocated, lane_and_column, tensor_word
+from lanewise.machine.codegen.tensor_pipe import (
+    columns_are_allocated,
+    lane_and_column,
+    missing_column,
+    tensor_word,
+)
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step
 from lanewise.machine.program.operands import MemoryOperand, Register, elements_of
 from lanewise.machine.program.ops import Op
@@ -290,7 +295,7 @@ def demand_columns(code: BlockCode, words: Record, first: Value, count: Value) -
     with code.when((first < 0) | (last > TENSOR_COLUMNS - 1)):
         fault(code, words, Wrong.BEYOND_COLUMNS, (first < 0).select(first, last))
     with code.when(~columns_are_allocated(code, code.block, first, count)):
-        fault(code, words, Wrong.NOT_ALLOCATED, first)
+        fault(code, words, Wrong.NOT_ALLOCATED, missing_column(code, code.block, first))
 
 
 # reductions -------------------------------------------------------------------------------------------------

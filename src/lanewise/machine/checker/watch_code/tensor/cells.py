@@ -120,10 +120,13 @@ def wrong_after_warp(
     # Stores of a warp after its own accesses: what it stores may depend on what it loaded.
     if is_own & (not by_pipe) & (flags & TensorFlag.READS == 0):
         return GOOD
-    found = awaited(watch, home, epoch, me, TensorWait.STORES if stores else TensorWait.LOADS)
-    if found == NOT_AWAITED:
-        return Suspicion.TENSOR_STORE_UNAWAITED if stores else Suspicion.TENSOR_LOAD_UNAWAITED
-    return Suspicion.TENSOR_UNORDERED if found == NOT_ORDERED else GOOD
+    answer = awaited(watch, home, epoch, me, TensorWait.STORES if stores else TensorWait.LOADS)
+    if answer == AWAITED:
+        return GOOD
+    # A wait that comes after the threads have synchronised is none.
+    if answer == NOT_ORDERED and ordered(watch, epoch, 0, EVERY_LANE, me) == UNORDERED:
+        return Suspicion.TENSOR_UNORDERED
+    return Suspicion.TENSOR_STORE_UNAWAITED if stores else Suspicion.TENSOR_LOAD_UNAWAITED
 
 
 @inlined
