@@ -309,7 +309,8 @@ class Race:
         """The one that is mbarrier.init, if the other one comes behind a barrier of the cluster alone."""
         for made, used in ((self.one, self.other), (self.other, self.one)):
             if made.op.record.makes_mbarrier and made.op.has("init") and not used.op.record.makes_mbarrier:
-                unordered = self.flow.leads(made.op, used.op, is_any_barrier)
+                ways = ((made.op, used.op), (used.op, made.op))
+                unordered = any(self.flow.leads(first, second, is_any_barrier) for first, second in ways)
                 by_cluster = self.flow.leads(made.op, used.op, is_block_barrier)
                 return made if by_cluster and not unordered else None
         return None
