@@ -32,8 +32,9 @@ class Subject(Enum):
 
 ERROR, ADVICE = "error", "advice"
 #: Suspicions that are errors on earlier archs only. CUTLASS's epilogue for sm_90 waits until TMA has read the
-#: last tile; that for sm_100 exits without it (store_tail of sm100_epilogue_tma_warpspecialized.hpp).
-_ADVICE_FROM = {"EXITED_COPYING": 100}
+#: last tile; that for sm_100 exits without it (store_tail of sm100_epilogue_tma_warpspecialized.hpp). Its
+#: attention for sm_100 (example 77) gives each warp of a warpgroup a number of registers of its own.
+_ADVICE_FROM = {"EXITED_COPYING": 100, "REGISTERS_OF_SOME_WARPS": 100}
 #: What the four numbers of most suspicions are.
 _ACCESS = "lane address _ _"
 _BOTH = "lane address epoch who"
