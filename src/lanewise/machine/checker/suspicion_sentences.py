@@ -157,6 +157,13 @@ class Suspicion(IntEnum):
         "the block ends, and no thread has waited for this copy into shared memory (mbarrier: {place})",
         "wait for the phase of its mbarrier before the end of the kernel",
     )  # fmt: skip
+    #: A block ends while a tcgen05.commit has not arrived, as in CUTLASS's attention (example 77).
+    ENDED_COMMITTING = (
+        "asynchronous copy", ADVICE, Subject.ACCESS, _ACCESS,
+        "the block ends, and no thread has waited for this tcgen05.commit (mbarrier: {place}), which may "
+        "arrive when the shared memory is another block's",
+        "wait for the phase of its mbarrier before the end of the kernel, or leave the commit out",
+    )  # fmt: skip
     #: An mbarrier is invalidated that an asynchronous operation has not arrived at, or told of its bytes.
     BARRIER_INVALIDATED = (
         "asynchronous copy", ERROR, Subject.ACCESS, "lane address other_row _",
