@@ -286,6 +286,11 @@ class Suspicion(IntEnum):
         "{tensor_read}: nothing was written there since the columns were allocated",
         "{tensor_initialise}",
     )  # fmt: skip
+    TENSOR_HOLLOW = (
+        "uninitialised", ERROR, Subject.ACCESS, "lane address operand _",
+        "{tensor_read}: a product wrote there whose A had no value in these lanes",
+        "write all rows of A that are used before the product ({tensor_stores})",
+    )  # fmt: skip
     TENSOR_PARTLY_UNWRITTEN = (
         "uninitialised", ADVICE, Subject.ACCESS, "lane address operand _",
         "{tensor_access}: nothing was written there since the columns were allocated, but some of the other "
