@@ -124,6 +124,48 @@ def test_a_commit_that_tells_one_block_of_a_pair_is_named() -> None:
 MMA = lw.instruction("tcgen05.mma.cta_group::1.kind::f16", m=128, n=32, a="f16", b="f16", d="f32")
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_commit_that_nobody_waits_for_is_advice(waits: bool) -> None:
+    """CUTLASS's attention releases a stage of shared memory that no thread fills again."""
+
+    @lw.kernel
+    def product(C: lw.Ptr[lw.f32]) -> None:
+        tile = lw.shared(lw.f16, (128, 16), swizzle=lw.Swizzle(1, 3, 3), align=1024)
+        thread, done, free = lw.thread_idx.x, lw.mbarrier(1)[0], lw.mbarrier(1)[0]
+        if thread == 0:
+            done.init(1)
+            free.init(1)
+            lw.fence_mbarrier_init()
+        for k in range(16):
+            tile[thread, k] = lw.f16(1)
+        lw.fence_proxy_async()
+        memory = lw.tmem.alloc(32)
+        sums = memory.accumulator(MMA)
+        lw.tcgen05.fence_before()
+        lw.syncthreads()
+        lw.tcgen05.fence_after()
+        if thread == 0:
+            whole = lw.make_umma_desc(tile)
+            MMA(whole[0, 0], whole[0, 0], sums, accumulate=False)
+            lw.tcgen05.commit(done)
+            lw.tcgen05.commit(free)
+        done.wait(0)
+        if waits:
+            free.wait(0)
+        lw.tcgen05.fence_after()
+        row = sums.load(0, 32)
+        for n in range(32):
+            C[thread * 32 + n] = row[n]
+        memory.free()
+
+    for schedule in ("in order", "reverse", "late"):
+        c = np.zeros((128, 32), np.float32)
+        report = lw.check(product[1, 128], c, arch="sm_100a", schedule=schedule)
+        assert report.ok and (c == 16).all()
+        kept = [] if waits or schedule != "late" else ["asynchronous copy"]
+        assert [each.kind for each in report.findings] == kept
+
+
 def in_the_language(mistake: str) -> Any:
     """Return a kernel of the language that multiplies once, with a mistake."""
 

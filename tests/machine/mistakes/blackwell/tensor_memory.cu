@@ -429,6 +429,52 @@ extern "C" __global__ void factor_never_stored(const __half* a, const __half* b,
     END(64)
 }
 
+//@ tensor memory | uninitialised | 1, 128 | f16[2048], f16[512], f32[4096]=0 | three of four warps store their rows of A, and all rows of the sums are loaded
+extern "C" __global__ void rows_of_factor_missing(const __half* a, const __half* b, float* y) {
+    BEGIN(64)
+    WEIGHTS
+    if (WARP < 3)  //-
+    store_lanes(mine + 32, w);
+    wait_stores();
+    MEET
+    if (T == 0) {
+        multiply_from_lanes(d, d + 32, TILE(sb), SHAPE, 0);
+        multiply_from_lanes(d, d + 32, TILE(sb), SHAPE, 1);
+        commit(bar);
+    }
+    wait(bar, 0);
+    fence_after_sync();
+    load_lanes(x, mine);  //!
+    wait_loads();
+    STORE(y)
+    END(64)
+}
+
+//@ tensor memory | - | 1, 128 | f16[2048], f16[512], f32[4096]=0 | one warp stores its rows of A, and loads those rows of the sums: nobody reads the others
+extern "C" __global__ void rows_of_factor_not_used(const __half* a, const __half* b, float* y) {
+    BEGIN(64)
+    WEIGHTS
+    if (WARP == 1) {
+        store_lanes(mine + 32, w);
+        wait_stores();
+    }
+    MEET
+    if (T == 0) {
+        multiply_from_lanes(d, d + 32, TILE(sb), SHAPE, 0);
+        multiply_from_lanes(d, d + 32, TILE(sb), SHAPE, 1);
+        commit(bar);
+    }
+    if (WARP == 1) {
+        wait(bar, 0);
+        fence_after_sync();
+        load_lanes(x, mine);
+        wait_loads();
+        STORE(y)
+    }
+    wait(bar, 0);
+    END(64)
+}
+
 // loads and stores of warps ---------------------------------------------------------------------------------
 
 //@ tensor memory | tensor memory | 1, 128 | f16[2048], f16[512], f32[4096]=0 | the next product overwrites the sums while loads may still read them

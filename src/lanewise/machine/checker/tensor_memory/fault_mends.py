@@ -63,7 +63,8 @@ _PRODUCT_MENDS: dict[int, Mend] = {
     WrongProduct.NO_PAIR: _CLUSTER,
     WrongProduct.ODD_RANK: Mend("let the block of the pair with the even rank in the cluster issue it"),
     WrongProduct.PARTNER_EXITED: _BOTH_BLOCKS,
-} | dict.fromkeys(COLUMNS, _ALLOCATE_MORE)
+    **dict.fromkeys(COLUMNS, _ALLOCATE_MORE),
+}
 _FREE_LATER = Mend(
     "let all threads that use the columns synchronise with the warp that frees them, before tcgen05.dealloc",
     "let all threads that use the columns synchronise with the warp that frees them, before `memory.free()`",

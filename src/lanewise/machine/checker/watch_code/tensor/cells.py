@@ -166,6 +166,7 @@ def note_cell(cell: TensorCell, epoch: int, who: int, flags: int) -> None:
     """Put an access of a cell on record."""
     if flags & TensorFlag.FREES != 0:
         cell.written = 0
+        cell.writer = 0
         cell.loaded = 0
         cell.used = 0
     elif flags & TensorFlag.WRITES != 0:
@@ -179,6 +180,29 @@ def note_cell(cell: TensorCell, epoch: int, who: int, flags: int) -> None:
     else:
         cell.loaded = epoch
         cell.loader = who
+
+
+@compiled()
+def groups_without_value(home: BlockWatch, groups: int, first: int, columns: int) -> int:
+    """Return those of some groups of lanes, as bits, in which one of some columns was never written."""
+    missing = 0
+    for group in range(LANE_GROUPS):
+        for column in range(first, min(first + columns, TENSOR_COLUMNS)):
+            if tensor_cell(home, group, column).written < home.start:
+                missing = missing | (1 << group)
+    return missing & groups
+
+
+@compiled()
+def leave_without_value(home: BlockWatch, groups: int, first: int, columns: int) -> None:
+    """A product has written columns of some groups of lanes, and its A has no value there: nor have they.
+
+    `writer` says who has written them.
+    """
+    for group in range(LANE_GROUPS):
+        for column in range(first, min(first + columns, TENSOR_COLUMNS)):
+            if (groups >> group) & 1 != 0:
+                tensor_cell(home, group, column).written = 0
 
 
 @compiled()
@@ -270,7 +294,9 @@ def look_at_cells(
         is_error = every_cell | (flags & TensorFlag.EVERY_COLUMN != 0) | (unwritten == columns)
         operand = flags >> OPERAND_SHIFT
         if is_error:
-            kind_of_read = Suspicion.TENSOR_UNWRITTEN
+            writer = tensor_cell(home, group_unwritten, first_unwritten).writer
+            is_hollow = (writer != 0) & (writer != me)
+            kind_of_read = Suspicion.TENSOR_HOLLOW if is_hollow else Suspicion.TENSOR_UNWRITTEN
             tell(frame, row, kind_of_read, group_unwritten, first_unwritten, operand, 0, me)
         elif flags & TensorFlag.ADVISES != 0:
             tell(frame, row, Suspicion.TENSOR_PARTLY_UNWRITTEN, 0, first_unwritten, operand, 0, me)
