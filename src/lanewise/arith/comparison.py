@@ -48,7 +48,7 @@ class ArchComparison:
     @property
     def archs(self) -> tuple[str, ...]:
         """The archs that computed it."""
-        return tuple(each.arch for each in self.results)
+        return tuple(result.arch for result in self.results)
 
     def __iter__(self) -> Iterator[str]:
         """The archs that computed it."""
@@ -58,7 +58,7 @@ class ArchComparison:
         """D as an arch returns it."""
         name = find_arch(arch)
         names = (name, name.rstrip("af"))  # a GPU's name is that of its arch-specific target
-        results = [each.d for each in self.results if each.arch in names]
+        results = [result.d for result in self.results if result.arch in names]
         if not results:
             raise LanewiseError(f"{name}: {self.missing.get(name, 'it was not asked for')}")
         return results[0]
@@ -66,7 +66,7 @@ class ArchComparison:
     @cached_property
     def differing(self) -> npt.NDArray[np.bool_]:
         """Which elements of D have other bits on some arch than on the first."""
-        bits = [each.instruction.d.format.to_bits(each.d) for each in self.results]
+        bits = [result.instruction.d.format.to_bits(result.d) for result in self.results]
         differs = np.zeros(self.results[0].d.shape, bool)
         for other in bits[1:]:
             differs |= other != bits[0]
@@ -80,7 +80,7 @@ class ArchComparison:
     def __str__(self) -> str:
         first = self.results[0]
         fmt = first.instruction.d.format
-        bits = {each.arch: fmt.to_bits(each.d) for each in self.results}
+        bits = {result.arch: fmt.to_bits(result.d) for result in self.results}
         lines = []
         for result in self.results:
             count = int((bits[result.arch] != bits[first.arch]).sum())
@@ -94,10 +94,10 @@ class ArchComparison:
         if len(places):
             place = tuple(places[0].tolist())
             lines.append(f"D{list(place)}:")
-            lines += [f"    {each.arch:14}{each.d[place]!s:20}{each.model}" for each in self.results]
+            lines += [f"    {result.arch:14}{result.d[place]!s:20}{result.model}" for result in self.results]
         else:
             lines.append("all bits agree")
-        sources = dict.fromkeys(f"{each.model.fidelity}: {each.model.source}" for each in self.results)
+        sources = dict.fromkeys(f"{result.model.fidelity}: {result.model.source}" for result in self.results)
         return "\n".join([*lines, *(f"[{source}]" for source in sources)])
 
 
@@ -125,7 +125,7 @@ def compare(
     a_format, b_format = format_of(left.dtype), format_of(right.dtype)
     d_format = _result_format(a_format, c, d)
     wanted = list(GENERATIONS) if isinstance(archs, str) and archs == "all" else archs
-    names = [find_arch(each) for each in ([wanted] if isinstance(wanted, str) else wanted)]
+    names = [find_arch(name) for name in ([wanted] if isinstance(wanted, str) else wanted)]
     results: list[ArchResult] = []
     missing: dict[str, str] = {}
     for arch in dict.fromkeys(names):
@@ -163,5 +163,5 @@ def _widest(arch: str, a: Format, b: Format, d: Format) -> tuple[Instruction, Mo
         and not instruction.rounding
         and (model := model_of(instruction, arch)) is not None
     ]
-    rows = [each for each in candidates if each[0].layouts == ("row", "col")] or candidates
-    return max(rows, key=lambda each: (each[0].k, each[0].m), default=None)
+    rows = [candidate for candidate in candidates if candidate[0].layouts == ("row", "col")] or candidates
+    return max(rows, key=lambda row: (row[0].k, row[0].m), default=None)

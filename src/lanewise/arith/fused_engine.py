@@ -185,7 +185,7 @@ class FusedWork:
     ) -> None:
         """Call a function of the kernel; arguments that are missing are not used and become 0."""
         values = self.common() | {name: address(array) for name, array in buffers.items()} | arguments
-        self.program(name, [values.get(each, 0) for each in order])
+        self.program(name, [values.get(name, 0) for name in order])
 
     def scale_arguments(self, a_start: int = 0, b_start: int = 0) -> dict[str, int]:
         """Return the addresses of the scale factors from some bytes on."""
@@ -223,7 +223,7 @@ class FusedWork:
             self.call("items", fused_kernel.ITEMS, buffers, arguments | self.scale_arguments())
 
         jobs = min(4 * threads.processors(), items * self.multiplications // WORTHWHILE)
-        threads.run([partial(job, *each) for each in shares(items, jobs)])
+        threads.run([partial(job, *share) for share in shares(items, jobs)])
 
     def run_matrices(self) -> None:
         """Run few large products one after the other, each on all threads."""
@@ -262,7 +262,7 @@ class FusedWork:
             self.call("rows", fused_kernel.ROWS, self.buffers_for_rows(last_row - first_row), arguments)
 
         jobs = 4 * threads.processors()
-        threads.run([partial(pack, *each) for each in shares(strips, jobs)])
+        threads.run([partial(pack, *share) for share in shares(strips, jobs)])
         every_row = shares(self.rows, -(-self.rows // self.row_block))
         every_strip = shares(strips, jobs // len(every_row))
         threads.run(

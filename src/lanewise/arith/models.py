@@ -250,12 +250,12 @@ EVIDENCE: tuple[Evidence, ...] = (
     Evidence("inferred", _SASS, EVERY, WMMA, ("f16", "bf16", "tf32", "f64")),
     Evidence("inferred", _ISA, EVERY, ALL, ("f64",), rounding=("rz", "rm", "rp")),
     Evidence("from published models", _ISA, EVERY, ALL + TCGEN05, (*INTEGERS, "b1")),
-    Evidence("inferred", _SPARSE, BLACKWELL, TCGEN05, condition=lambda each: each.sparse),
-    Evidence("inferred", _LONG_K, BLACKWELL, TCGEN05, condition=lambda each: each.k == 96),
-    Evidence("inferred", _PAIRS, BLACKWELL, TCGEN05, condition=lambda each: not _published(each)),
+    Evidence("inferred", _SPARSE, BLACKWELL, TCGEN05, condition=lambda form: form.sparse),
+    Evidence("inferred", _LONG_K, BLACKWELL, TCGEN05, condition=lambda form: form.k == 96),
+    Evidence("inferred", _PAIRS, BLACKWELL, TCGEN05, condition=lambda form: not _published(form)),
     Evidence("from published models", _B200_BOTH, (100,), TCGEN05, ("f16", "bf16", "tf32")),
     Evidence(
-        "from published models", _B200_FP8, (100,), TCGEN05, FP8, condition=lambda each: not each.scale_type
+        "from published models", _B200_FP8, (100,), TCGEN05, FP8, condition=lambda form: not form.scale_type
     ),
     Evidence("from published models", _B200, (100,), TCGEN05),
     Evidence("inferred", _SASS, BLACKWELL, ("mma",), FP8),
@@ -349,7 +349,7 @@ k_order='ascending', widened=False, underflow='positive')
     row = next((row for row in ROWS if row.matches(instruction, number)), None)
     if row is None:
         return None
-    evidence = next(each for each in EVIDENCE if each.matches(instruction, number))
+    evidence = next(row for row in EVIDENCE if row.matches(instruction, number))
     scale = instruction.operands.get("scale_a")
     # From sm_80 on ptxas 13.0 drops .satfinite from a float wmma.mma; only the narrowing of D then truncates.
     dropped = instruction.satfinite and instruction.d.format.kind == "float" and number >= 80

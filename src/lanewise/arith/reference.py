@@ -241,7 +241,7 @@ def fused_multiply_add(x: float, y: float, z: float, fmt: Format, mode: str) -> 
     for operand in (y, z, x):
         if math.isnan(operand):
             return quiet(operand)
-    if not all(math.isfinite(each) for each in (x, y, z)):
+    if not all(math.isfinite(number) for number in (x, y, z)):
         # The product of finite factors is finite before rounding, however large.
         result = (x * y if not (math.isfinite(x) and math.isfinite(y)) else 0.0) + z
         return NEW_NAN if math.isnan(result) else result

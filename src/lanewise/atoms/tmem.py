@@ -83,7 +83,7 @@ class TmemTensor(Tensor):
 
 
 def _flat(nested: Any) -> list[int]:
-    return [each for part in nested for each in _flat(part)] if isinstance(nested, tuple) else [nested]
+    return [leaf for part in nested for leaf in _flat(part)] if isinstance(nested, tuple) else [nested]
 
 
 def find_tmem_tensor_col_offset(tensor: TmemTensor) -> int:
@@ -154,4 +154,4 @@ def _spaced(shape: object, step: int) -> Layout:
 
 
 def _times(stride: Any, step: int) -> Any:
-    return tuple(_times(each, step) for each in stride) if isinstance(stride, tuple) else stride * step
+    return tuple(_times(mode, step) for mode in stride) if isinstance(stride, tuple) else stride * step

@@ -117,7 +117,7 @@ def _from_shared(shape: CopyShape, ctas: int) -> TensorMove:
         return TensorMove(text, ctas, val_id, refreshed, refreshed)
     first, *others = _modes(rows)
     bits = Layout(shape.bits)
-    modes = [(first, LANE_BITS), (bits, 1), *((each, LANE_BITS) for each in others)]
+    modes = [(first, LANE_BITS), (bits, 1), *((other, LANE_BITS) for other in others)]
     modes += [(copies, LANE_BITS)] if shape.copies > 1 else []
     val_id = make_layout([Layout(mode.shape, mode.stride * unit) for mode, unit in modes])
     whole = Layout((ctas, val_id.size()), (0, 1))

@@ -184,6 +184,6 @@ def _value(name: str, field: str, argument: str) -> Any:
     choices = _CHOICES[_CHOICE_OF[field]]
     if written not in choices:
         kind = _CHOICE_OF[field]
-        allowed = " or ".join(f"UMMA::{kind}::{each}" for each in choices)
+        allowed = " or ".join(f"UMMA::{kind}::{choice}" for choice in choices)
         raise LanewiseError(f"{name}: {field} is {allowed}, not {argument}")
     return choices[written]

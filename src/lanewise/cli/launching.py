@@ -211,7 +211,7 @@ def entry_of(module: Module, file: Path, name: str | None) -> Entry:
     if len(module.entries) == 1:
         return module[next(iter(module.entries))]
     if module.entries:
-        names = ", ".join(repr(module[each].demangled) for each in module.entries)
+        names = ", ".join(repr(module[entry].demangled) for entry in module.entries)
         raise LanewiseError(f"{file} has {len(module.entries)} kernels; choose one with --entry: {names}")
     raise _no_kernel(file)
 
@@ -365,7 +365,7 @@ class Asked:
         entry = entry_of(module_in(self.file, self.arch, self.compilation), self.file, self.entry)
         parameters = entry.parameters
         if len(self.args) != len(parameters):
-            names = ", ".join(described(each) for each in parameters)
+            names = ", ".join(described(parameter) for parameter in parameters)
             signature = entry.demangled if "(" in entry.demangled else f"{entry.demangled}({names})"
             wanted = (
                 f"{signature} takes {len(parameters)} argument{'s' if len(parameters) != 1 else ''}: give "

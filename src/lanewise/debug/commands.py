@@ -277,12 +277,12 @@ class Commands:
             return f"This is block {self.debugger.block} of a grid of {self.debugger.launch.grid}."
         if not re.fullmatch(r"\s*\d{1,10}\s*(,\s*\d{1,10}\s*){0,2}", rest):
             raise LanewiseError(f"a block is named by its coordinates, as in block 1,0; not as {rest!r}")
-        x, y, z = (*(int(each) for each in rest.split(",")), 0, 0)[:3]
+        x, y, z = (*(int(word) for word in rest.split(",")), 0, 0)[:3]
         self.debugger.show_block((x, y, z))
         variables = self.debugger.recorded.recording.program.globals.values()
         note = (
             "The arrays were put back before; variables of the module keep what the run before left.\n"
-            if any(each.space == "global" for each in variables)
+            if any(variable.space == "global" for variable in variables)
             else ""
         )
         return f"{information.recorded(self.debugger)}\n{note}{where(self.debugger)}"
@@ -297,7 +297,7 @@ class Commands:
         match = re.fullmatch(r"(\S+)\s+(\w+)\s*\[([\d\s,]+)\]", rest)
         if match is None:
             raise LanewiseError("write it as type As f16[64,64]")
-        shape = tuple(int(each) for each in match[3].split(",") if each.strip())
+        shape = tuple(int(word) for word in match[3].split(",") if word.strip())
         arrays = self.debugger.recorded.recording.shared_arrays
         arrays.declared[match[1]] = arrays.find(match[1], match[2], shape)
         return f"{match[1]} holds {match[2]}, {' × '.join(map(str, shape))}."
@@ -360,25 +360,26 @@ class Commands:
     @_command("help", "h", "?", usage="[COMMAND]", about="Say what commands there are, or what one does.")
     def _help(self, rest: str) -> str:
         if rest:
-            each = find(rest)
-            short = f" (short: {', '.join(each.names[1:])})" if each.names[1:] else ""
+            command = find(rest)
+            short = f" (short: {', '.join(command.names[1:])})" if command.names[1:] else ""
             return (
-                f"{each.names[0]} {each.usage}".rstrip() + f"{short}\n{each.about}\nexample: {each.example}"
+                f"{command.names[0]} {command.usage}".rstrip()
+                + f"{short}\n{command.about}\nexample: {command.example}"
             )
-        width = max(len(each.example) for each in _TABLE)
-        return "\n".join(f"{each.example:{width}}  {each.about}" for each in _TABLE)
+        width = max(len(command.example) for command in _TABLE)
+        return "\n".join(f"{command.example:{width}}  {command.about}" for command in _TABLE)
 
 
 def find(name: str) -> Command:
     """Return a command by its name, a short name, or the beginning of its name if that is enough."""
-    for each in _TABLE:
-        if name in each.names:
-            return each
-    begun = [each for each in _TABLE if each.names[0].startswith(name)]
+    for command in _TABLE:
+        if name in command.names:
+            return command
+    begun = [command for command in _TABLE if command.names[0].startswith(name)]
     if len(begun) == 1:
         return begun[0]
     if begun:
-        raise LanewiseError(f"{name} may be {', '.join(each.names[0] for each in begun)}")
+        raise LanewiseError(f"{name} may be {', '.join(command.names[0] for command in begun)}")
     close = nearest(name, names())
     hint = f"; did you mean {close}?" if close else ""
     raise LanewiseError(f"there is no command {name!r}{hint or '; `help` says which there are'}")
@@ -386,7 +387,7 @@ def find(name: str) -> Command:
 
 def names() -> list[str]:
     """Return the names of all commands."""
-    return [each.names[0] for each in _TABLE]
+    return [command.names[0] for command in _TABLE]
 
 
 def _number(text: str, what: str) -> int:

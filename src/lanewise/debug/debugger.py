@@ -150,7 +150,7 @@ class Debugger:
         """Go to the next breakpoint, change of a watched value or finding, of any warp of the block."""
         if here is None:
             here = self.position if self.step is None else self.step
-        streams = [self._candidates(each, here, backwards) for each in self.stops.values()]
+        streams = [self._candidates(stop, here, backwards) for stop in self.stops.values()]
         streams.append(self._findings(here, backwards))
         merged = heapq.merge(*streams, key=lambda pair: -pair[0] if backwards else pair[0])
         for _, stop in merged:
@@ -177,28 +177,28 @@ class Debugger:
         return None if Step(self.recorded.recording, last).is_complete else last
 
     def _candidates(
-        self, each: Breakpoint | Watchpoint, here: int, backwards: bool
+        self, marker: Breakpoint | Watchpoint, here: int, backwards: bool
     ) -> Iterator[tuple[int, Callable[[], Stop | None]]]:
         """Yield the positions at which one breakpoint may stop, from the nearest on."""
-        if isinstance(each, Breakpoint):
-            steps = each.positions(self.lines)
+        if isinstance(marker, Breakpoint):
+            steps = marker.positions(self.lines)
             steps = steps[steps < here][::-1] if backwards else steps[steps > here]
             for step in steps.tolist():
                 warp = int(self.lines.warps[step])
-                yield step, partial(each.stop, self.recorded, step, warp)
+                yield step, partial(marker.stop, self.recorded, step, warp)
             return
-        changes = each.changes(self.recorded)
+        changes = marker.changes(self.recorded)
         for change in reversed(changes) if backwards else changes:
             # Forwards a change is seen after the step that made it, backwards before it is made.
             position = change.step + (not backwards)
             if (position < self.position) if backwards else (position > self.position):
-                reason = f"watchpoint {each.number}, {each.what}: {change.text}"
-                stop = Stop(position, change.warp, reason, "watch", each.number)
+                reason = f"watchpoint {marker.number}, {marker.what}: {change.text}"
+                stop = Stop(position, change.warp, reason, "watch", marker.number)
                 yield position, partial(_same, stop)
 
     def _findings(self, here: int, backwards: bool) -> Iterator[tuple[int, Callable[[], Stop | None]]]:
         """Yield the steps with findings, if these stop the launch."""
-        findings = [(step, each) for each, step in self.recorded.findings if step is not None]
+        findings = [(step, finding) for finding, step in self.recorded.findings if step is not None]
         if not self.catches:
             return
         for step, finding in sorted(findings, key=lambda pair: -pair[0] if backwards else pair[0]):
@@ -211,12 +211,12 @@ class Debugger:
         findings = self.recorded.findings
         if not findings:
             return None
-        located = next(((each, step) for each, step in findings if step is not None), None)
+        located = next(((finding, step) for finding, step in findings if step is not None), None)
         if located is None:
-            block = next((each.block for each, _ in findings if each.block is not None), None)
+            block = next((finding.block for finding, _ in findings if finding.block is not None), None)
             if block is not None and block != self.block:
                 self.show_block(block)
-                located = next(((each, n) for each, n in self.recorded.findings if n is not None), None)
+                located = next(((finding, n) for finding, n in self.recorded.findings if n is not None), None)
         if located is None:
             first = findings[0][0]
             return Stop(self.position, self.warp, str(first), "finding", kind=first.title)
@@ -233,8 +233,8 @@ class Debugger:
             return self._arrive(Stop(self.position, self.warp, self._end(), "end"))
         if step == self.fault_step:
             return self._arrive(Stop(step, self.warp, self._end(), "fault"))
-        breakpoints = [each for each in self.stops.values() if isinstance(each, Breakpoint)]
-        marked = {int(step): each for each in breakpoints for step in each.positions(self.lines)}
+        breakpoints = [stop for stop in self.stops.values() if isinstance(stop, Breakpoint)]
+        marked = {int(step): stop for stop in breakpoints for step in stop.positions(self.lines)}
         step = int(self.lines.following[step])
         while step >= 0:
             if ends(step):
@@ -296,14 +296,14 @@ class Debugger:
         start = self.step
         if where.strip():
             frame = self.lines.find(where)
-            targets = {int(each) for each in self.lines.beginnings(frame)}
+            targets = {int(beginning) for beginning in self.lines.beginnings(frame)}
             return self._walk(lambda step: step in targets)
         mine = self.frame
         if start is None or mine is None:
             return self.step_over()
         return self._walk(
             lambda step: any(
-                each.file == mine.file and each.line > mine.line for each in self.lines.frames(step)
+                frame.file == mine.file and frame.line > mine.line for frame in self.lines.frames(step)
             )
         )
 

@@ -134,22 +134,22 @@ class Expression:
             ast.Attribute, ast.Call, ast.Tuple, ast.Slice, ast.Load, ast.And, ast.Or,
             *_OPERATORS, *_UNARY,
         )  # fmt: skip
-        for each in ast.walk(node):
-            if isinstance(each, ast.Call):
-                name = each.func.id if isinstance(each.func, ast.Name) else _plain(each.func)
-                if name not in FUNCTIONS or len(each.args) != 1 or each.keywords:
+        for part in ast.walk(node):
+            if isinstance(part, ast.Call):
+                name = part.func.id if isinstance(part.func, ast.Name) else _plain(part.func)
+                if name not in FUNCTIONS or len(part.args) != 1 or part.keywords:
                     known = f"functions are {', '.join(FUNCTIONS)}, of one argument"
                     raise LanewiseError(f"{name} is no function here; {known}")
-            if isinstance(each, ast.Constant) and not isinstance(each.value, bool | int | float | str):
-                raise LanewiseError(f"{each.value!r} is no number; expressions have numbers only")
-            named = isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name)
-            if isinstance(each, ast.Attribute) and not named and each.attr != REGISTERS:
+            if isinstance(part, ast.Constant) and not isinstance(part.value, bool | int | float | str):
+                raise LanewiseError(f"{part.value!r} is no number; expressions have numbers only")
+            named = isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name)
+            if isinstance(part, ast.Attribute) and not named and part.attr != REGISTERS:
                 raise LanewiseError(
                     f"{self.text}: only threadIdx and its like have .x, .y and .z, and fragments .registers"
                 )
-            if not isinstance(each, allowed):
+            if not isinstance(part, allowed):
                 raise LanewiseError(
-                    f"{self.text}: {type(each).__name__} is not part of expressions, which have numbers, "
+                    f"{self.text}: {type(part).__name__} is not part of expressions, which have numbers, "
                     "names, elements such as As[1, 2], operators, comparisons, and, or, not, if"
                 )
 
@@ -204,11 +204,11 @@ class _Evaluation:
             case ast.BoolOp(op=op, values=values):
                 both = np.logical_and if isinstance(op, ast.And) else np.logical_or
                 result = self.value(values[0])
-                for each in values[1:]:
-                    result = _combined(both, result, self.value(each))
+                for further in values[1:]:
+                    result = _combined(both, result, self.value(further))
                 return result
             case ast.Compare(left=left, ops=ops, comparators=comparators):
-                operands = [self.value(left), *(self.value(each) for each in comparators)]
+                operands = [self.value(left), *(self.value(comparator) for comparator in comparators)]
                 result = Value(Kind.SCALAR, np.asarray(True))
                 for comparison, one, other in zip(ops, operands, operands[1:], strict=False):
                     if type(comparison) not in _OPERATORS:
@@ -219,7 +219,7 @@ class _Evaluation:
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 chosen, one, other = self.value(test), self.value(body), self.value(orelse)
                 kind = _common(chosen, one, other)
-                data = np.where(*(_shaped(each, kind) for each in (chosen, one, other)))
+                data = np.where(*(_shaped(operand, kind) for operand in (chosen, one, other)))
                 return Value(kind, data)
             case ast.Call(func=ast.Name(id=name), args=[argument]):
                 return self.call(name, self.value(argument))
@@ -250,7 +250,7 @@ class _Evaluation:
                 return Value(Kind.ARRAY, moment.tensor(name))
             if name in COORDINATES:
                 raise LanewiseError(f"{name} has three coordinates: {name}.x, {name}.y, {name}.z") from None
-            if name in (source_name(each) for each in moment.recording.shared_arrays.variables):
+            if name in (source_name(variable) for variable in moment.recording.shared_arrays.variables):
                 raise LanewiseError(
                     f"the PTX does not say what {name} holds: say it, as in type {name} f16[64,64]"
                 ) from None
@@ -264,7 +264,7 @@ class _Evaluation:
             return Value(Kind.SCALAR, np.asarray(self.moment.warp))
         if name == "step":
             return Value(Kind.SCALAR, np.asarray(self.moment.position))
-        raise LanewiseError(f"there is no ${name}; there are {', '.join(f'${each}' for each in OWN_NAMES)}")
+        raise LanewiseError(f"there is no ${name}; there are {', '.join(f'${name}' for name in OWN_NAMES)}")
 
     def register(self, name: str) -> Value:
         """Return a register or variable of the lanes."""
@@ -292,7 +292,9 @@ class _Evaluation:
         variable = self.value(node).variable
         if variable is None:
             raise LanewiseError(f"{_plain(node)} is no fragment: it has no registers")
-        columns = [typed(self.moment.registers.bits(each), each[0].type) for each in variable.elements]
+        columns = [
+            typed(self.moment.registers.bits(element), element[0].type) for element in variable.elements
+        ]
         return Value(Kind.VECTOR, np.stack(columns, axis=1))
 
     def item(self, whole: Value, of: ast.expr, index: ast.expr) -> Value:
@@ -324,7 +326,7 @@ class _Evaluation:
             raise LanewiseError(
                 f"{_plain(of)} takes {len(shape)} indices, not {len(parts)}: its shape is {shape}"
             )
-        chosen = [self.index(each, size, of) for each, size in zip(parts, shape, strict=True)]
+        chosen = [self.index(part, size, of) for part, size in zip(parts, shape, strict=True)]
         if whole.kind is Kind.VECTOR:
             column = chosen[0]
             if isinstance(column, slice):
@@ -333,14 +335,14 @@ class _Evaluation:
                 return Value(Kind.LANES, whole.data[np.arange(LANES), column])
             return Value(Kind.LANES, whole.data[:, column])
         data = np.asarray(whole.data[tuple(chosen)])
-        if any(isinstance(each, np.ndarray) for each in chosen):
-            if any(isinstance(each, slice) for each in chosen):
+        if any(isinstance(index, np.ndarray) for index in chosen):
+            if any(isinstance(index, slice) for index in chosen):
                 raise LanewiseError("an index for each lane and a range do not go together")
             return Value(Kind.LANES, data)
         axes = tuple(
-            range(*each.indices(size))
-            for each, size in zip(chosen, shape, strict=True)
-            if isinstance(each, slice)
+            range(*index.indices(size))
+            for index, size in zip(chosen, shape, strict=True)
+            if isinstance(index, slice)
         )
         return Value(Kind.ARRAY if axes else Kind.SCALAR, data, axes)
 
@@ -348,8 +350,8 @@ class _Evaluation:
         """Return an index: a range, a number, or a number for each lane."""
         if isinstance(node, ast.Slice):
             ends = [
-                None if each is None else int(self.value(each).data)
-                for each in (node.lower, node.upper, node.step)
+                None if bound is None else int(self.value(bound).data)
+                for bound in (node.lower, node.upper, node.step)
             ]
             return slice(*ends)
         value = self.value(node)
@@ -417,7 +419,7 @@ def widened(data: AnyArray) -> AnyArray:
 
 def _common(*values: Value) -> Kind:
     """Return the kind of a value that some are combined to."""
-    kinds = {each.kind for each in values}
+    kinds = {value.kind for value in values}
     if Kind.STRUCTURE in kinds:
         raise LanewiseError("a list, tuple or dict is no number: name an element of it")
     if Kind.ARRAY in kinds and kinds & {Kind.LANES, Kind.VECTOR}:

@@ -72,12 +72,12 @@ def _barriers(debugger: Debugger) -> str:
     is_last = bool(debugger.recorded.trace.fault) and debugger.position == len(debugger.lines) - 1
     waiting = Step(debugger.recorded.recording, debugger.position - (not is_last)).waiting
     lines = []
-    for each in waiting:
+    for wait in waiting:
         lines.append(
-            f"warp {each.warp} waits {each.what} since step {each.since}, {lanes_text(_bits(each.lanes))}"
+            f"warp {wait.warp} waits {wait.what} since step {wait.since}, {lanes_text(_bits(wait.lanes))}"
         )
-        if each.missing:
-            lines.append(f"    {each.missing}")
+        if wait.missing:
+            lines.append(f"    {wait.missing}")
     return "\n".join(lines) or "No warp waits at a barrier."
 
 
@@ -110,10 +110,10 @@ def _shortened(text: str) -> str:
 def _shared(debugger: Debugger) -> str:
     arrays = debugger.recorded.recording.shared_arrays
     rows = [
-        [each.name, each.dtype.name, " × ".join(map(str, each.shape)), f"at {each.offset}"]
-        for each in arrays.all()
+        [array.name, array.dtype.name, " × ".join(map(str, array.shape)), f"at {array.offset}"]
+        for array in arrays.all()
     ]
-    known = {each[0] for each in rows}
+    known = {row[0] for row in rows}
     for name, symbol in arrays.variables.items():
         if source_name(name) not in known:
             known.add(source_name(name))
@@ -136,10 +136,10 @@ def _tensor(debugger: Debugger) -> str:
             text = _shortened(debugger.recorded.trace.at(step).op.head)
             rows.append([_spans(range(first, last)), _spans(lanes), f"step {step}: {text}"])
     lines += [columns(rows)] if len(rows) > 1 else ["Nothing has been written to it."]
-    for each in memory.touched:
-        lanes, cols = (np.flatnonzero(each.words.any(axis=axis)).tolist() for axis in (1, 0))
-        verb = {"read": "reads", "write": "writes"}.get(each.kind, "reads and writes")
-        lines.append(f"The next step {verb} {each.operand}: lanes {_spans(lanes)}, columns {_spans(cols)}.")
+    for access in memory.touched:
+        lanes, cols = (np.flatnonzero(access.words.any(axis=axis)).tolist() for axis in (1, 0))
+        verb = {"read": "reads", "write": "writes"}.get(access.kind, "reads and writes")
+        lines.append(f"The next step {verb} {access.operand}: lanes {_spans(lanes)}, columns {_spans(cols)}.")
     return "\n".join(lines)
 
 
@@ -167,7 +167,7 @@ def _findings(debugger: Debugger) -> str:
 
 
 def _breakpoints(debugger: Debugger) -> str:
-    return "\n".join(f"{number}  {each}" for number, each in debugger.stops.items()) or "There are none."
+    return "\n".join(f"{number}  {stop}" for number, stop in debugger.stops.items()) or "There are none."
 
 
 def _registers(debugger: Debugger) -> str:
@@ -177,9 +177,9 @@ def _registers(debugger: Debugger) -> str:
     # The registers of a fragment are shown by `print` of the fragment.
     parts = {
         register
-        for each in names.variables.values()
-        if each.is_vector
-        for part in each.elements
+        for variable in names.variables.values()
+        if variable.is_vector
+        for part in variable.elements
         for register in part
     }
     rows = []
@@ -187,7 +187,7 @@ def _registers(debugger: Debugger) -> str:
         variable = names.find(name)
         if not moment.is_written(variable) or variable.is_vector or parts & set(variable.elements[0]):
             continue
-        values = [shown(each) for each in moment.registers[name][lanes]]
+        values = [shown(register) for register in moment.registers[name][lanes]]
         same = len(set(values)) == 1
         text = values[0] if same else ", ".join(values[:_LISTED]) + (", …" if len(values) > _LISTED else "")
         rows.append([name, text])
@@ -212,12 +212,12 @@ def _warps(debugger: Debugger) -> str:
 def _variables(debugger: Debugger) -> str:
     recording, tensor = debugger.recorded.recording, debugger.moment.tensor_names
     lines = [
-        f"arrays: {', '.join(each.name for each in recording.arguments) or 'none'}",
+        f"arrays: {', '.join(argument.name for argument in recording.arguments) or 'none'}",
         f"shared: {', '.join(debugger.moment.shared_names) or 'none'}",
         *([f"tensor memory: {', '.join(tensor)}"] if tensor else []),
         f"variables: {', '.join(recording.names.variables) or 'none'}",
         f"registers: {', '.join(list(recording.names.by_name)[:40])}",
-        f"special: $lane, $warp, $step, {', '.join(f'{each}.x' for each in COORDINATES)}",
+        f"special: $lane, $warp, $step, {', '.join(f'{coordinate}.x' for coordinate in COORDINATES)}",
     ]
     return "\n".join(lines)
 
@@ -252,7 +252,7 @@ def why(debugger: Debugger, element: str) -> str:
         return f"{element}: nothing has written it up to here"
     lines = [str(origin)]
     for name, indices in origin.inputs.items():
-        listed = ", ".join(f"{name}{list(each)}" for each in _ends(indices))
+        listed = ", ".join(f"{name}{list(end)}" for end in _ends(indices))
         lines.append(
             f"made from {len(indices)} element{'s' if len(indices) != 1 else ''} of {name}: {listed}"
         )

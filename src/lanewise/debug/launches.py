@@ -37,7 +37,7 @@ class Recorded:
             for entry in (entries - 1, entries):
                 number = self.recording.step_of(entry)
                 if number is not None:
-                    located |= {id(each): number for each in Step(self.recording, number).findings}
+                    located |= {id(finding): number for finding in Step(self.recording, number).findings}
         block = self.trace.blocks[0]
         return [
             (finding, located.get(id(finding)) if finding.block in (None, block) else None)
@@ -57,7 +57,9 @@ class DebuggedLaunch:
     started: Callable[[TracedLaunch], None] = field(default=lambda launch: None)
 
     def __post_init__(self) -> None:
-        self._before = [each.copy() if isinstance(each, np.ndarray) else None for each in self.arguments]
+        self._before = [
+            argument.copy() if isinstance(argument, np.ndarray) else None for argument in self.arguments
+        ]
         self._ran = False
 
     @property
@@ -73,7 +75,7 @@ class DebuggedLaunch:
 
     def record(self, block: Three = (0, 0, 0)) -> Recorded:
         """Run the launch and record one block; the arrays are put back first if it ran before."""
-        if any(each >= extent for each, extent in zip(block, self.grid, strict=True)):
+        if any(coordinate >= extent for coordinate, extent in zip(block, self.grid, strict=True)):
             raise LanewiseError(f"there is no block {block} in a grid of {self.grid}")
         if self._ran:
             for array, before in zip(self.arguments, self._before, strict=True):

@@ -54,7 +54,7 @@ class Lines:
         if op is None or op.loc is None:
             return ()
         chain = self.recording.module.inlined_through(op.loc)
-        return tuple(Frame(*each) for each in chain if self.recording.file_lines(each[0]))
+        return tuple(Frame(*frame) for frame in chain if self.recording.file_lines(frame[0]))
 
     def _neighbours(self) -> tuple[Numbers, Numbers]:
         """Return for each step the one before and the one after it in its warp; -1 if there is none."""
@@ -84,7 +84,7 @@ class Lines:
     @cached_property
     def of_warp(self) -> dict[int, Numbers]:
         """The steps of each warp, in order."""
-        return {int(each): np.flatnonzero(self.warps == each) for each in np.unique(self.warps)}
+        return {int(warp): np.flatnonzero(self.warps == warp) for warp in np.unique(self.warps)}
 
     def next_of(self, warp: int, position: int) -> int | None:
         """Return the first step of a warp from a position on; None if it has ended."""
@@ -101,7 +101,7 @@ class Lines:
         for frames in self._by_point:
             for frame in frames:
                 numbers.setdefault(frame.file, set()).add(frame.line)
-        numbers[PTX] = {int(each) for each in self._ptx_lines if each}
+        numbers[PTX] = {int(line) for line in self._ptx_lines if line}
         return {name: sorted(lines) for name, lines in numbers.items()}
 
     @cached_property
@@ -120,7 +120,7 @@ class Lines:
         code = self.files.get(file, [])
         if line in code:
             return Frame(file, line)
-        later = [each for each in code if each > line]
+        later = [number for number in code if number > line]
         if not later:
             last = f"; the last line with code is {code[-1]}" if code else ""
             raise LanewiseError(f"{Frame(file, line)} and the lines after it have no code{last}")
@@ -133,7 +133,7 @@ class Lines:
                 return file
         if name.endswith(".ptx"):
             return PTX
-        known = ", ".join(Path(each).name for each in self.files)
+        known = ", ".join(Path(file).name for file in self.files)
         raise LanewiseError(f"the kernel has no code from {name}; its files are {known}")
 
     def beginnings(self, frame: Frame) -> npt.NDArray[np.int64]:

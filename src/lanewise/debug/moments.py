@@ -100,7 +100,7 @@ class Moment:
 
     def argument(self, name: str) -> Lanes:
         """Return an array of the launch: as it was before, with what the recorded block has written."""
-        array = next(each for each in self.recording.arguments if each.name == name)
+        array = next(argument for argument in self.recording.arguments if argument.name == name)
         before = self.recorded.before.get(name, array.array)
         order: Any = "C" if array.array.flags.c_contiguous else "F"
         memory = np.frombuffer(before.tobytes(order), np.uint8).copy()
@@ -144,12 +144,12 @@ class Moment:
     @property
     def argument_names(self) -> list[str]:
         """The names of the arrays among the arguments."""
-        return [each.name for each in self.recording.arguments]
+        return [argument.name for argument in self.recording.arguments]
 
     @property
     def shared_names(self) -> list[str]:
         """The names of the arrays in shared memory whose elements are known."""
-        return [each.name for each in self.recording.shared_arrays.all()]
+        return [array.name for array in self.recording.shared_arrays.all()]
 
     # threads -----------------------------------------------------------------------------------------------
 

@@ -164,10 +164,10 @@ def completions(debugger: Debugger, line: str, text: str) -> list[str]:
     else:
         recording = debugger.recorded.recording
         known = [
-            *(each.name for each in recording.arguments),
+            *(argument.name for argument in recording.arguments),
             *debugger.moment.shared_names,
             *debugger.moment.tensor_names,
             *recording.names.variables,
             *recording.names.by_name,
         ]
-    return sorted({each for each in known if each.startswith(text)})
+    return sorted({word for word in known if word.startswith(text)})

@@ -106,8 +106,8 @@ class Watchpoint:
     def _register_change(self, recorded: Recorded, place: RegisterPlace, entry: int) -> Change | None:
         recording = recorded.recording
         before, after = (
-            Registers(recording, place.block, place.warp, each).bits(place.registers)
-            for each in (entry - 1, entry)
+            Registers(recording, place.block, place.warp, near).bits(place.registers)
+            for near in (entry - 1, entry)
         )
         changed = self.lanes & (before != after).reshape(LANES, -1).any(axis=1)
         step = recording.step_of(entry)
@@ -117,7 +117,7 @@ class Watchpoint:
         variable = recording.names.find(name.strip())
         element = int(index.rstrip("] ") or 0)
         one = int(np.flatnonzero(changed)[0])
-        values = [shown(variable.shown(each, element)[one]) for each in (before, after)]
+        values = [shown(variable.shown(moment, element)[one]) for moment in (before, after)]
         more = f" (and in {int(changed.sum()) - 1} more lanes)" if changed.sum() > 1 else ""
         return Change(step, self.warp, f"{values[0]} → {values[1]} in lane {one}{more}")
 
@@ -128,7 +128,7 @@ class Watchpoint:
         numbers: set[int] = set()
         for byte in range(place.address, place.address + place.size):
             numbers |= set(recording.memory.before(byte, len(recording.log), place.block))
-        entries = sorted({int(recording.memory.writes.entry[each]) for each in numbers})
+        entries = sorted({int(recording.memory.writes.entry[number]) for number in numbers})
         before: Any = self._value(recorded, entries[0]) if entries else 0
         for entry in entries:
             after = self._value(recorded, entry + 1)
@@ -177,7 +177,7 @@ def lanes_text(lanes: npt.NDArray[np.bool_]) -> str:
     if not len(numbers):
         return "no lane"
     ranges = np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
-    texts = [f"{each[0]}-{each[-1]}" if len(each) > 1 else str(each[0]) for each in ranges]
+    texts = [f"{lanes[0]}-{lanes[-1]}" if len(lanes) > 1 else str(lanes[0]) for lanes in ranges]
     return f"lane{'s' if len(numbers) > 1 else ''} {','.join(texts)}"
 
 
@@ -201,7 +201,7 @@ def lanes_of_text(text: str) -> npt.NDArray[np.bool_]:
             raise wrong
         return np.asarray((mask >> np.arange(LANES)) & 1 != 0)
     for part in plain.split(","):
-        first, dash, last = (each.strip() for each in part.partition("-"))
+        first, dash, last = (text.strip() for text in part.partition("-"))
         if not first.isdecimal() or (dash and not last.isdecimal()):
             raise wrong
         low, high = int(first), int(last) if dash else int(first)

@@ -63,7 +63,7 @@ def value_text(name: str, value: Value, lanes: npt.NDArray[np.bool_]) -> str:
 
 def _lanes(name: str, data: AnyArray, lanes: npt.NDArray[np.bool_]) -> str:
     """Return a number for each lane as a table, or once if it is the same in all."""
-    chosen = [shown(each) for each in data[lanes]]
+    chosen = [shown(value) for value in data[lanes]]
     if not chosen:
         return f"{name}: no lane is active here"
     if len(set(chosen)) == 1:
@@ -93,7 +93,7 @@ def grid(data: AnyArray, axes: tuple[range, ...] = ()) -> str:
             continue
         cells = ["…" if col is None else shown(flat[row, col], digits=4) for col in cols]
         index = np.unravel_index(row, data.shape[:-1]) if data.ndim > 1 else ()
-        label = ",".join(str(axis[each]) for axis, each in zip(numbers, index, strict=False))
+        label = ",".join(str(axis[place]) for axis, place in zip(numbers, index, strict=False))
         table.append([label, *cells])
     return columns(table)
 
@@ -133,7 +133,7 @@ def listing(debugger: Debugger, frame: Frame, instruction: int | None = None) ->
         return f"{frame.file} cannot be read; list ptx shows the PTX"
     first = max(1, min(frame.line - AROUND // 2, len(lines) - AROUND + 1))
     last = min(len(lines), first + AROUND - 1)
-    stars = {each.frame for each in debugger.stops.values() if isinstance(each, Breakpoint)}
+    stars = {stop.frame for stop in debugger.stops.values() if isinstance(stop, Breakpoint)}
     present = debugger.frame if frame.file != PTX else Frame(PTX, instruction or frame.line)
     rows = []
     for line in range(first, last + 1):

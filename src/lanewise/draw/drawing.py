@@ -152,12 +152,12 @@ def _notes(words: Group, notes: Sequence[str], columns: int, y: int) -> int:
 def _corner(placed: Arrangement, picture: Picture) -> int | None:
     """Return how many letters a line in the empty corner has; None if the words do not fit there."""
     first = min(panel.panel.at[0] for panel in placed.panels)
-    above = [each for each in placed.panels if each.panel.at[0] == first]
-    below = [each for each in placed.panels if each.panel.at[0] != first]
+    above = [panel for panel in placed.panels if panel.panel.at[0] == first]
+    below = [panel for panel in placed.panels if panel.panel.at[0] != first]
     if not below:
         return None
-    room = min(each.x - _gutter(each.panel) for each in above) - CORNER_GAP
-    height = min(each.y for each in below) - HEADER - CORNER_TOP
+    room = min(placed_panel.x - _gutter(placed_panel.panel) for placed_panel in above) - CORNER_GAP
+    height = min(placed_panel.y for placed_panel in below) - HEADER - CORNER_TOP
     columns = room * 10 // STYLES["note"].width("x" * 10)
     if columns < CORNER_COLUMNS:
         return None

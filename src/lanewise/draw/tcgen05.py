@@ -158,13 +158,13 @@ def lanes_panel(
 
     Region by region, as the table of data paths has them.
     """
-    columns = max(each.columns for each in spread)
+    columns = max(part.columns for part in spread)
     wide = max(8, -(-columns // _CELLS))
     cells = []
     for lane in range(0, LANES, _LANES):
         line = []
         for column in range(0, columns, wide):
-            span = next((each for each in spread if each.lane <= lane < each.lane + each.rows), None)
+            span = next((part for part in spread if part.lane <= lane < part.lane + part.rows), None)
             place = f"lanes {lane}–{lane + _LANES - 1}, columns {column}–{min(column + wide, columns) - 1}"
             if span is None:
                 line.append(Cell((), SHARED, f"{place}: nothing of D"))
@@ -213,8 +213,8 @@ def _notes(instruction: Tcgen05Instruction, keys: Iterable[str], options: Option
             held = instruction.tensor_bits(key, int(row), int(col))
             pair = instruction.cta_group == 2
             places = "; ".join(
-                f"{f'block {each.block}, ' if pair else ''}lane {each.lane}, column {each.text}"
-                for each in held
+                f"{f'block {place.block}, ' if pair else ''}lane {place.lane}, column {place.text}"
+                for place in held
             )
             notes.append(f"Marked: {instruction.operands[key].name}[{row}][{col}], {places}.")
     if options.lane is not None:
@@ -233,7 +233,7 @@ def picture_of_accumulator(operand: Accumulator, options: Options) -> Picture:
         owners = []
         for row in range(block * rows, (block + 1) * rows):
             places = [operand.place(row, col) for col in range(operand.cols)]
-            owners.append([[Owner(each.lane, each.column)] for each in places])
+            owners.append([[Owner(place.lane, place.column)] for place in places])
         matrix = Ownership(
             name, f"{name}: {rows}×{operand.cols} {operand.format.name}, tensor memory", owners,
             Axis("m", tuple(map(str, range(block * rows, (block + 1) * rows)))),
@@ -292,8 +292,8 @@ def _picture_of_move(instruction: AsyncInstruction, options: Options) -> Picture
         owners: list[list[list[Owner]]] = [[[] for _ in range(columns)] for _ in range(shape.lanes)]
         for thread in range(half * number, half * (number + 1)):
             for register, (lane, column) in enumerate(zip(lanes[thread], places[thread], strict=True)):
-                for each in range(2 if packed else 1):
-                    owners[int(lane)][int(column) + each].append(Owner(thread, register))
+                for offset in range(2 if packed else 1):
+                    owners[int(lane)][int(column) + offset].append(Owner(thread, register))
         name = "tensor memory" if shape.halves == 1 else ("first half", "second half")[number]
         matrices.append(
             Ownership(
@@ -308,7 +308,7 @@ def _picture_of_move(instruction: AsyncInstruction, options: Options) -> Picture
                 letters=("T", "R"),
             )
         )
-    panels = tuple(panel_of(each, options, at=(number, 0)) for number, each in enumerate(matrices))
+    panels = tuple(panel_of(matrix, options, at=(number, 0)) for number, matrix in enumerate(matrices))
     return Picture(
         instruction.text, instruction.does, panels, colour_legends(matrices, options),
         tuple(_move_notes(instruction, options)),
@@ -341,8 +341,10 @@ def _move_notes(instruction: AsyncInstruction, options: Options) -> list[str]:
 def copy_form(instruction: AsyncInstruction) -> tuple[copy_shapes.CopyShape, copy_shapes.Expansion | None]:
     """Return the shape of a tcgen05.cp, and how elements are expanded."""
     words = set(instruction.text.split("."))
-    shape = next(each for name, each in copy_shapes.SHAPES.items() if set(name.split(".")) <= words)
-    return shape, next((each for name, each in copy_shapes.EXPANSIONS.items() if name in words), None)
+    shape = next(shape for name, shape in copy_shapes.SHAPES.items() if set(name.split(".")) <= words)
+    return shape, next(
+        (expansion for name, expansion in copy_shapes.EXPANSIONS.items() if name in words), None
+    )
 
 
 def _picture_of_copy(instruction: AsyncInstruction, options: Options) -> Picture:

@@ -84,8 +84,8 @@ class TensorMemory(Drawn):
         import numpy as np
 
         allocated = np.zeros(COLUMNS, np.bool_)
-        for each in self.allocated:
-            allocated[each.start : each.stop] = True
+        for columns in self.allocated:
+            allocated[columns.start : columns.stop] = True
         return allocated
 
     def __repr__(self) -> str:
@@ -107,7 +107,7 @@ def allocated_text(allocated: tuple[range, ...]) -> str:
     """
     if not allocated:
         return "no column is allocated"
-    spans = [f"{each.start}–{each.stop - 1}" for each in allocated]
+    spans = [f"{columns.start}–{columns.stop - 1}" for columns in allocated]
     return f"columns {' and '.join(spans)} {'are'} allocated"
 
 
@@ -125,7 +125,7 @@ def picture_of_memory(memory: TensorMemory, options: Options) -> Picture:
             writers = memory.writers[part]
             last = int(writers.max())
             fill = colour[last] if last != UNWRITTEN else WHITE if allocated[column] else SHARED
-            touched = [each for each in memory.touched if each.words[part].any()]
+            touched = [access for access in memory.touched if access.words[part].any()]
             line.append(_cell(lane, column, last, fill, touched))
         cells.append(line)
     panel = Panel(
@@ -145,7 +145,7 @@ def picture_of_memory(memory: TensorMemory, options: Options) -> Picture:
         ),
     )
     notes = ["A cell is 16 lanes × 16 columns. Lanes 0–31 are those of warps 0, 4, …, 32–63 of 1, 5, …"]
-    notes += [f"Marked: {each.operand} is {_verb(each.kind)} by the step." for each in memory.touched]
+    notes += [f"Marked: {access.operand} is {_verb(access.kind)} by the step." for access in memory.touched]
     about = allocated_text(memory.allocated)
     return Picture(memory.title, about[0].upper() + about[1:] + ".", (panel,), (legend,), tuple(notes))
 
@@ -157,7 +157,7 @@ def _verb(kind: str) -> str:
 def _cell(lane: int, column: int, last: int, fill: str, touched: list[Touched]) -> Cell:
     """Return the cell of some lanes and columns."""
     words = (f"s{last}",) if last != UNWRITTEN else ()
-    what = "; ".join(f"{each.operand} is {_verb(each.kind)}" for each in touched)
+    what = "; ".join(f"{access.operand} is {_verb(access.kind)}" for access in touched)
     place = f"lanes {lane}–{lane + CELL - 1}, columns {column}–{column + CELL - 1}"
     by = f"last written by step {last}" if last != UNWRITTEN else "nothing written"
     return Cell(words, fill, f"{place}: {by}{f'; {what}' if what else ''}", bool(touched))

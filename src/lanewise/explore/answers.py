@@ -74,8 +74,12 @@ def question(room: str, name: str) -> Callable[[_Function], _Function]:
         takes_session = parameters.pop("session", None) is not None
         _questions[room, name] = Question(
             function,
-            {each: hints[each] for each in parameters},
-            frozenset(each for each, value in parameters.items() if value.default is inspect.Parameter.empty),
+            {parameter: hints[parameter] for parameter in parameters},
+            frozenset(
+                parameter
+                for parameter, value in parameters.items()
+                if value.default is inspect.Parameter.empty
+            ),
             takes_session,
         )
         return function
@@ -155,13 +159,13 @@ def _fits(value: Any, wanted: Any) -> bool:
         return True
     origin, inner = typing.get_origin(wanted), typing.get_args(wanted)
     if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, each) for each in inner)
+        return any(_fits(value, kind) for kind in inner)
     if origin is typing.Literal:
         return value in inner and not isinstance(value, bool)
     if origin is list:
-        return isinstance(value, list) and all(_fits(each, inner[0]) for each in value)
+        return isinstance(value, list) and all(_fits(item, inner[0]) for item in value)
     if origin is dict:
-        return isinstance(value, dict) and all(_fits(each, inner[1]) for each in value.values())
+        return isinstance(value, dict) and all(_fits(item, inner[1]) for item in value.values())
     if wanted is None or wanted is types.NoneType:
         return value is None
     if wanted is float:

@@ -40,7 +40,7 @@ class Access:
     @property
     def indices(self) -> list[int]:
         """The index of the first element that each lane reads."""
-        return [self.layout(each) for each in self.coordinates]
+        return [self.layout(coordinate) for coordinate in self.coordinates]
 
     @property
     def requests(self) -> Requests:
@@ -158,7 +158,7 @@ def _of_lanes(layout: Any, lanes: Any) -> tuple[int, ...]:
             "the lanes are a layout of 32, from the lane to the coordinate, such as (16,2):(1,8)"
         )
     elements = tuple(lanes(lane) for lane in range(LANES))
-    if any(not isinstance(each, int) or not 0 <= each < layout.size() for each in elements):
+    if any(not isinstance(element, int) or not 0 <= element < layout.size() for element in elements):
         raise LanewiseError(f"{lanes} leads out of the {layout.size()} coordinates of {layout}")
     return elements
 
@@ -189,7 +189,11 @@ def proposals_for(access: Access) -> list[dict[str, object]]:
     element = access.element_bytes
     array = SharedArray("", 0, elements * element, element, "", (elements,), (1,), "ptx")
     usage = Usage(array, [Observed(requests, 1)], requests.size, strided=False, static_bytes=array.size)
-    return [proposal for each in best_candidates(usage) if (proposal := _tried(access, each)) is not None]
+    return [
+        proposal
+        for candidate in best_candidates(usage)
+        if (proposal := _tried(access, candidate)) is not None
+    ]
 
 
 def _tried(access: Access, candidate: Candidate) -> dict[str, object] | None:
@@ -222,7 +226,7 @@ def _padded(layout: Layout, row: int, padding: int) -> Layout:
 
     def stride(given: Any) -> Any:
         if isinstance(given, tuple):
-            return tuple(stride(each) for each in given)
+            return tuple(stride(value) for value in given)
         return given + given // row * padding
 
     return Layout(layout.shape, stride(layout.stride))

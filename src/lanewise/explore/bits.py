@@ -76,9 +76,9 @@ def chosen(unit: Unit, a: str, b: str, d: str) -> tuple[Instruction, Model] | No
         and instruction.operands.get("c", instruction.d).format.name == d
         and (model := model_of(instruction, unit.arch)) is not None
     ]
-    rows = [each for each in candidates if each[0].layouts == ("row", "col")] or candidates
+    rows = [candidate for candidate in candidates if candidate[0].layouts == ("row", "col")] or candidates
     # Of wgmma's many widths the narrowest: they do not differ in how they add.
-    return max(rows, key=lambda each: (each[0].k, -each[0].n), default=None)
+    return max(rows, key=lambda row: (row[0].k, -row[0].n), default=None)
 
 
 @cache
@@ -93,7 +93,7 @@ def combinations() -> list[dict[str, Any]]:
     order = list(FORMATS)
     return [
         {"a": a, "b": b, "d": d, "units": units[a, b, d]}
-        for a, b, d in sorted(units, key=lambda key: [order.index(each) for each in key])
+        for a, b, d in sorted(units, key=lambda key: [order.index(name) for name in key])
     ]
 
 
@@ -104,7 +104,7 @@ def combinations() -> list[dict[str, Any]]:
 def choices() -> dict[str, object]:
     """Return the GPUs, the formats, and which GPU multiplies what."""
     return {
-        "units": [{**asdict(each), "key": each.key} for each in UNITS],
+        "units": [{**asdict(unit), "key": unit.key} for unit in UNITS],
         "combinations": combinations(),
         "most": MOST_PRODUCTS,
     }
@@ -124,7 +124,7 @@ def explained(a: list[str], b: list[str], c: str, formats: list[str], units: lis
     return {
         "inputs": asked.inputs,
         "reference": asked.reference,
-        "columns": [each.data(asked) for each in columns],
+        "columns": [column.data(asked) for column in columns],
         "missing": missing,
         "parts": _parts(columns, asked.d),
     }
@@ -136,8 +136,8 @@ def random_numbers(formats: list[str], kind: str, count: int, seed: int) -> dict
     a, b, d = _formats(formats)
     _require_count(count)
     rng = np.random.default_rng(abs(seed) % (1 << 63))
-    values = [_random(each, kind, size, rng) for each, size in ((a, count), (b, count), (d, 1))]
-    return {name: [shown(each) for each in row] for name, row in zip("abc", values, strict=True)}
+    values = [_random(format_, kind, size, rng) for format_, size in ((a, count), (b, count), (d, 1))]
+    return {name: [shown(number) for number in row] for name, row in zip("abc", values, strict=True)}
 
 
 @question("bits", "part")
@@ -146,7 +146,7 @@ def parting_numbers(formats: list[str], units: list[str], count: int, seed: int)
     a, b, d = _formats(formats)
     _require_count(count)
     choices = [
-        (unit, each) for unit in _units(units) if (each := chosen(unit, a.name, b.name, d.name)) is not None
+        (unit, form) for unit in _units(units) if (form := chosen(unit, a.name, b.name, d.name)) is not None
     ]
     if len(choices) < 2:
         raise LanewiseError(f"two GPUs that multiply {a} by {b} to {d} are needed to show a difference")
@@ -155,12 +155,12 @@ def parting_numbers(formats: list[str], units: list[str], count: int, seed: int)
         rows = a.array(np.array([_random(a, kind, count, rng) for _ in range(TRIES)]))
         column = b.array(np.array([_random(b, kind, count, rng)]).T)
         results = [gemm(instruction, rows, column, arch=unit.arch) for unit, (instruction, _) in choices]
-        bits = np.stack([d.to_bits(each)[:, 0] for each in results])
+        bits = np.stack([d.to_bits(result)[:, 0] for result in results])
         where = np.flatnonzero((bits != bits[0]).any(axis=0))
         if len(where):
             left = a.decode(a.to_bits(rows[where[0]]))
             right = b.decode(b.to_bits(column[:, 0]))
-            texts = [[shown(each) for each in values.tolist()] for values in (left, right)]
+            texts = [[shown(number) for number in values.tolist()] for values in (left, right)]
             return {"a": texts[0], "b": texts[1], "c": ["0"], "found": True}
     return {"found": False}
 
@@ -224,8 +224,8 @@ class Asked:
         if len(a) != len(b):
             raise LanewiseError(f"A has {len(a)} numbers and B {len(b)}: each product has one of each")
         _require_count(len(a))
-        self.a_bits = [parse_number(each, self.a) for each in a]
-        self.b_bits = [parse_number(each, self.b) for each in b]
+        self.a_bits = [parse_number(text, self.a) for text in a]
+        self.b_bits = [parse_number(text, self.b) for text in b]
         self.c_bits = parse_number(c or "0", self.d)
         values = [_numbers(self.a, self.a_bits), _numbers(self.b, self.b_bits)]
         self.pairs: list[tuple[Any, Any]] = list(zip(*values, strict=True))
@@ -261,8 +261,8 @@ class Asked:
     @property
     def exact(self) -> Fraction | None:
         """The exact sum; None if a number is infinite or NaN, or if bits are counted."""
-        numbers = [self.c, *(each for pair in self.pairs for each in pair)]
-        if self.a.kind == "bits" or not all(finite(each) for each in numbers):
+        numbers = [self.c, *(number for pair in self.pairs for number in pair)]
+        if self.a.kind == "bits" or not all(finite(number) for number in numbers):
             return None
         return Fraction(self.c) + sum((Fraction(x) * Fraction(y) for x, y in self.pairs), Fraction(0))
 
@@ -309,7 +309,7 @@ class _Column:
             "bits": _hex(self.sum.bits, asked.d),
             "binary": _fields(self.sum.bits, asked.d),
             "error": _error(value, asked),
-            "steps": [_step(each) for each in self.sum.steps],
+            "steps": [_step(step) for step in self.sum.steps],
         }
 
 
@@ -337,8 +337,8 @@ def _parameters(model: Model) -> list[dict[str, str]]:
 
 def _step(step: SumStep) -> dict[str, object]:
     """Return a step with its numbers as aligned binary digits."""
-    numbers = [each.value for each in step.rows]
-    drawn = all(finite(each) for each in (*numbers, step.total, step.result))
+    numbers = [row.value for row in step.rows]
+    drawn = all(finite(number) for number in (*numbers, step.total, step.result))
     data: dict[str, Any] = {
         "title": step.title,
         "rounding": step.rounding,
@@ -349,12 +349,12 @@ def _step(step: SumStep) -> dict[str, object]:
         "result": shown(step.result),
         "rows": [
             {
-                "label": each.label,
-                "detail": each.detail,
-                "value": shown(each.value),
-                "exponent": each.exponent,
+                "label": row.label,
+                "detail": row.detail,
+                "value": shown(row.value),
+                "exponent": row.exponent,
             }
-            for each in step.rows
+            for row in step.rows
         ],
     }
     if not drawn:
@@ -374,7 +374,7 @@ def _step(step: SumStep) -> dict[str, object]:
 
 def _last_bit(numbers: Sequence[Any], result: Fraction, top: int) -> int:
     """Return the position of the last bit to draw where terms are not cut: that of the result."""
-    value = result or max((abs(Fraction(each)) for each in numbers), default=Fraction(0))
+    value = result or max((abs(Fraction(number)) for number in numbers), default=Fraction(0))
     last = exponent_of(value, -(1 << 20)) - 24 if value else top
     lowest = -(value.denominator.bit_length() - 1)
     return max(min(lowest, last), top - WIDEST) if lowest > last else max(lowest, top - WIDEST)
@@ -426,9 +426,9 @@ def _same(x: object, y: object) -> bool:
 
 def _reached(column: _Column) -> dict[int, Any]:
     """Return the sum after so many products, where the steps tell it."""
-    results = {each.products: each.result for each in column.sum.steps if each.products is not None}
+    results = {step.products: step.result for step in column.sum.steps if step.products is not None}
     last = column.sum.steps[-1]
-    results[max((each.products or 0 for each in column.sum.steps), default=0) or len(last.rows)] = last.result
+    results[max((step.products or 0 for step in column.sum.steps), default=0) or len(last.rows)] = last.result
     return results
 
 
@@ -438,12 +438,12 @@ def _reached(column: _Column) -> dict[int, Any]:
 def _formats(names: list[str]) -> tuple[Format, Format, Format]:
     if len(names) != 3:
         raise LanewiseError(f"three formats are wanted, of A, B and D; these are {len(names)}")
-    a, b, d = (format_of(each) for each in names)
+    a, b, d = (format_of(name) for name in names)
     return a, b, d
 
 
 def _units(keys: list[str]) -> list[Unit]:
-    by_key = {each.key: each for each in UNITS}
+    by_key = {unit.key: unit for unit in UNITS}
     for key in keys:
         if key not in by_key:
             raise LanewiseError(f"{key[:40]!r} is none of the GPUs here: {', '.join(by_key)}")
@@ -473,7 +473,7 @@ def _fields(bits: int, fmt: Format) -> str:
     used = text[-(fmt.signed + fmt.exponent_bits + fmt.mantissa_bits + fmt.ignored_low_bits) :]
     head = int(fmt.signed)
     cuts = [used[:head], used[head : head + fmt.exponent_bits], used[head + fmt.exponent_bits :]]
-    return " ".join(each for each in cuts if each)
+    return " ".join(cut for cut in cuts if cut)
 
 
 def _random(fmt: Format, kind: str, count: int, rng: np.random.Generator) -> list[object]:
@@ -483,15 +483,15 @@ def _random(fmt: Format, kind: str, count: int, rng: np.random.Generator) -> lis
             f"random numbers are of the same size, wide, cancelling or any bits, not {kind!r}"
         )
     if fmt.kind != "float":
-        return [int(each) for each in rng.integers(int(fmt.min), int(fmt.max), count, endpoint=True)]
+        return [int(integer) for integer in rng.integers(int(fmt.min), int(fmt.max), count, endpoint=True)]
     if kind == "any bits":
         words = rng.integers(0, 1 << fmt.bits, count, dtype=np.uint64).astype(fmt.word_dtype)
         values = fmt.decode(words)
-        return [float(each) if np.isfinite(each) else 0.0 for each in values]
+        return [float(value) if np.isfinite(value) else 0.0 for value in values]
     values = rng.standard_normal(count)
     if kind == "wide":
         spread = min(12, (fmt.emax - fmt.emin) // 4)
         values = np.ldexp(values, rng.integers(-spread, spread, count, endpoint=True))
     elif kind == "cancelling":
         values = np.sign(values) * (1 + np.abs(values) / 8)
-    return [float(each) for each in fmt.decode(fmt.encode(values, saturate=True))]
+    return [float(number) for number in fmt.decode(fmt.encode(values, saturate=True))]

@@ -39,7 +39,7 @@ def catalogue() -> dict[str, Any]:
         entries.setdefault(key, []).append(form)
     listed = sorted(entries.items(), key=lambda pair: _rank(pair[1][0]))
     sent = [_entry(text, forms) for (text, _), forms in listed]
-    sent += [_tensor_entry(each) for each in tensor_instructions.listed()]
+    sent += [_tensor_entry(form) for form in tensor_instructions.listed()]
     return {
         # Many entries have the same words, sizes and archs: each list is sent once, entries have its number.
         **{name: _numbered(sent, name) for name in ("words", "sizes", "on")},
@@ -77,7 +77,7 @@ def _rank(form: Instruction) -> tuple[object, ...]:
         common.index(kind) if kind in common else len(common),
         _SPACES.index(form.space) if form.space in _SPACES else len(_SPACES),
         form.types[0] == "f16" and len(form.types) > 1,
-        tuple(-each for each in form.shape),
+        tuple(-size for size in form.shape),
         -form.num,
         form.trans,
         form.text,

@@ -157,7 +157,7 @@ def _cuda(instruction: Instruction, parts: list[Part]) -> str:
             parameters.append(f"{constant}{held.cpp} (&{part.name})[{part.registers}]")
         else:
             parameters.append(f"{held.cpp} {'&' * part.is_result}{part.name}")
-        items = [f"{part.name}[{each}]" for each in range(part.registers)] if several else [part.name]
+        items = [f"{part.name}[{register}]" for register in range(part.registers)] if several else [part.name]
         sign = part.written if part.is_result else ""
         line = ", ".join(f'"{sign}{held.constraint}"({item})' for item in items)
         (outputs if part.is_result else inputs).append(line)
@@ -215,9 +215,9 @@ def _cute(instruction: Instruction, names: tuple[str, ...]) -> str:
 def _lanewise(instruction: Instruction) -> str:
     source = ', a_source="registers"' if instruction.a_source == "registers" else ""
     lines = ["import lanewise as lw", "", f'inst = lw.instruction("{instruction.text}"{source})']
-    held = next((each for each in instruction.operands.values() if each.where == "registers"), None)
+    held = next((operand for operand in instruction.operands.values() if operand.where == "registers"), None)
     if held is not None:
-        key = next(key for key, each in instruction.operands.items() if each is held)
+        key = next(key for key, operand in instruction.operands.items() if operand is held)
         lines.append(f"print(inst.{key}.holder(0, 0), inst.{key}.layout)")
     if instruction.multiplies and not (instruction.sparse or instruction.scale_type):
         arch = instruction.archs[-1] if "sm_90a" not in instruction.archs else "sm_90a"

@@ -147,7 +147,7 @@ class _Reader:
             self.fail("a layout, a number or a name is missing before")
         if token["swizzle"]:
             self.position = token.end()
-            return _called("Swizzle", Swizzle, tuple(int(each) for each in token.groups()[1:4]))
+            return _called("Swizzle", Swizzle, tuple(int(group) for group in token.groups()[1:4]))
         if token["number"]:
             self.position = token.end()
             return int(token["number"].lstrip("_"))
@@ -215,8 +215,8 @@ def _bounded(value: object) -> Any:
         parts = (*flatten(value.shape), *flatten(value.stride))
     else:
         parts = flatten(value) if isinstance(value, tuple) else (value,)
-    numbers = [each for each in parts if isinstance(each, int)]
-    if len(parts) > MOST_PARTS or any(abs(each).bit_length() > MOST_BITS for each in numbers):
+    numbers = [part for part in parts if isinstance(part, int)]
+    if len(parts) > MOST_PARTS or any(abs(number).bit_length() > MOST_BITS for number in numbers):
         raise LanewiseError("this grows beyond any memory; take something smaller")
     return value
 
@@ -238,5 +238,5 @@ def _called(name: str, function: object, arguments: tuple[object, ...]) -> objec
         AssertionError,
         ArithmeticError,
     ) as error:
-        spelled = ", ".join(str(each)[:60] for each in arguments)
+        spelled = ", ".join(str(argument)[:60] for argument in arguments)
         raise LanewiseError(f"{name}({spelled}) is not possible: {error}") from None

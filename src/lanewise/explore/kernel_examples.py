@@ -47,8 +47,8 @@ class Example:
 
 
 EXAMPLES = {
-    each.name: each
-    for each in (
+    example.name: example
+    for example in (
         Example("saxpy", "SAXPY", "y = a x + y in PTX; the last threads have nothing to do", "saxpy.ptx",
                 "4", "64", ("2.5", "arange:f32:250", "ones:f32:250", "250"), "sm_80"),
         Example("histogram", "A histogram", "CUDA C++: counted by atomics in shared memory", "histogram.cu",

@@ -81,7 +81,7 @@ class KernelRequest:
                 raise LanewiseError(f"a launch has no {name[:40]!r} like this")
             fields[name] = value
         if "arguments" in fields:
-            fields["arguments"] = tuple(_text(each) for each in fields["arguments"])
+            fields["arguments"] = tuple(_text(field) for field in fields["arguments"])
         if "traced" in fields:
             fields["traced"] = _coordinates(fields["traced"])
         return cls(**fields)
@@ -103,7 +103,9 @@ class RequestedLaunch:
     files: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._before = [each.copy() if isinstance(each, np.ndarray) else None for each in self.arguments]
+        self._before = [
+            argument.copy() if isinstance(argument, np.ndarray) else None for argument in self.arguments
+        ]
 
     def restore(self) -> None:
         """Put the arrays back as they were before the first run."""
@@ -114,7 +116,8 @@ class RequestedLaunch:
     def before(self, array: object) -> Any:
         """Return an argument as it was before the first run; None if it is not among them."""
         return next(
-            (old for each, old in zip(self.arguments, self._before, strict=True) if each is array), None
+            (old for argument, old in zip(self.arguments, self._before, strict=True) if argument is array),
+            None,
         )
 
 
@@ -157,7 +160,7 @@ def _typed(request: KernelRequest) -> RequestedLaunch:
     if len(request.arguments) > MOST_ARGUMENTS:
         raise LanewiseError(f"a launch has at most {MOST_ARGUMENTS} arguments here")
     if len(request.arguments) != len(parameters):
-        names = ", ".join(described(each) for each in parameters)
+        names = ", ".join(described(parameter) for parameter in parameters)
         raise LanewiseError(
             f"{entry.demangled} takes {len(parameters)} arguments ({names}), not {len(request.arguments)}"
         )
@@ -165,8 +168,8 @@ def _typed(request: KernelRequest) -> RequestedLaunch:
         _argument(text, number, variable)
         for number, (text, variable) in enumerate(zip(request.arguments, parameters, strict=True))
     )
-    arrays = [each for each in values if isinstance(each, np.ndarray)]
-    if sum(each.nbytes for each in arrays) > MOST_BYTES:
+    arrays = [value for value in values if isinstance(value, np.ndarray)]
+    if sum(array.nbytes for array in arrays) > MOST_BYTES:
         raise LanewiseError(f"the arrays have more than {MOST_BYTES >> 20} MiB together: make them smaller")
     grid = three(request.grid or "1", "the grid")
     block = three(request.block, "the block") if request.block else entry.function.limit("reqntid")
@@ -245,7 +248,7 @@ def _entry(module: Module, name: str) -> Any:
         return module[name]
     if len(module.entries) == 1:
         return module[next(iter(module.entries))]
-    names = ", ".join(repr(module[each].demangled) for each in module.entries)
+    names = ", ".join(repr(module[entry].demangled) for entry in module.entries)
     raise LanewiseError(
         f"choose one of the kernels: {names}" if names else "there is no kernel in this source"
     )
@@ -313,7 +316,7 @@ def _script_error(error: BaseException, name: str) -> str:
     """Return an error of a script as a sentence with the script's own line."""
     if isinstance(error, SyntaxError) and error.filename == name:
         return f"{name}, line {error.lineno}: {error.msg}"
-    lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == name]
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == name]
     where = f"{name}, line {lines[-1]}" if lines else name
     if isinstance(error, MemoryError):
         return f"{where}: the script needs more memory than it may have here"
@@ -327,7 +330,7 @@ def _text(value: object) -> str:
 
 
 def _coordinates(value: list[Any]) -> tuple[int, int, int]:
-    if len(value) > 3 or not all(isinstance(each, int) and not isinstance(each, bool) for each in value):
+    if len(value) > 3 or not all(isinstance(size, int) and not isinstance(size, bool) for size in value):
         raise LanewiseError("a block is three coordinates, as [0, 0, 0]")
     x, y, z = (*value, 0, 0, 0)[:3]
     return x, y, z

@@ -92,8 +92,8 @@ def view_of(
         chosen = TraceOptions([tuple(traced)], limit=limit, steps=MOST_STEPS, schedule=schedule, **options)
         trace = record(launch.configured, launch.arguments, constants, chosen, begin)
     finally:
-        for each in timers:
-            each.cancel()
+        for earlier in timers:
+            earlier.cancel()
     took = time.perf_counter() - begun[0]
     if "interrupted" in trace.fault:
         notes.append(
@@ -134,8 +134,8 @@ def data_of(view: KernelView) -> dict[str, Any]:
     files = {names[name]: lines for name, lines in data["files"].items() if name in names}
     data["files"] = files
     data["findings"] = [
-        {**_finding(finding, names), "step": each["step"]}
-        for (finding, _), each in zip(recording.run.findings, data["findings"], strict=True)
+        {**_finding(finding, names), "step": row["step"]}
+        for (finding, _), row in zip(recording.run.findings, data["findings"], strict=True)
     ]
     data |= {
         "copies": _copies(view.trace),
@@ -199,7 +199,9 @@ def _report(report: Report, names: dict[str, str]) -> dict[str, object]:
             "columns": list(file.columns),
             "lines": {
                 str(line.number): {
-                    "figures": {each: line.figures[each] for each in file.columns if line.figures.get(each)},
+                    "figures": {
+                        column: line.figures[column] for column in file.columns if line.figures.get(column)
+                    },
                     "remarks": line.remarks,
                 }
                 for line in file.lines
@@ -211,15 +213,15 @@ def _report(report: Report, names: dict[str, str]) -> dict[str, object]:
         "ptx": _by_ptx_line(report),
         "summary": report.summary,
         "ok": report.ok,
-        "findings": [_finding(each, names) for each in report.findings],
+        "findings": [_finding(finding, names) for finding in report.findings],
         "performance": [
             {
-                "text": each.description,
-                "line": each.line,
-                "file": _place(each.source, names)[0],
-                "source": _place(each.source, names)[1],
+                "text": entry.description,
+                "line": entry.line,
+                "file": _place(entry.source, names)[0],
+                "source": _place(entry.source, names)[1],
             }
-            for each in report.performance
+            for entry in report.performance
         ],
         "counters": {name: _number(value) for name, value in report.counters.items()},
     }
@@ -232,7 +234,7 @@ def _by_ptx_line(report: Report) -> dict[str, dict[str, int]]:
     by_line: dict[str, dict[str, int]] = {}
     for line in report.lines:
         figures = {
-            column: sum(int(line.counters.get(each, 0)) for each in counters)
+            column: sum(int(line.counters.get(counter, 0)) for counter in counters)
             for column, counters in COLUMNS.items()
         }
         by_line[str(line.line)] = {column: value for column, value in figures.items() if value}
@@ -324,7 +326,7 @@ def _shared_variables(recording: Recording) -> list[dict[str, object]]:
     from lanewise.traces.arrays import source_name
 
     arrays = recording.shared_arrays
-    known = {each.offset for each in arrays.all()}
+    known = {array.offset for array in arrays.all()}
     return [
         {"name": source_name(name), "first": symbol.address, "bytes": symbol.size}
         for name, symbol in arrays.variables.items()
@@ -388,7 +390,7 @@ def tensor_data(recording: Recording, kept: int) -> dict[str, Any] | None:
         "words": runs.size[numbers] // 4,
     }
     return {
-        **{name: packed(np.ascontiguousarray(each.astype(np.int32))) for name, each in columns.items()},
+        **{name: packed(np.ascontiguousarray(column.astype(np.int32))) for name, column in columns.items()},
         "bytes": packed(np.concatenate(content) if content else np.zeros(0, np.uint8)),
         "allocated": _allocated(recording, kept),
         "touched": _touched(recording, kept),
@@ -454,7 +456,7 @@ def origin_of(
     root = trace.origin(of, lane=lane, warp=warp, block=recording.block_at(block), before=before)
     inputs: dict[str, list[list[int]]] = {}
     if sum(1 for _ in root.walk(MOST_NODES)) < MOST_NODES:
-        inputs = {name: [list(each) for each in indices] for name, indices in root.inputs.items()}
+        inputs = {name: [list(index) for index in indices] for name, indices in root.inputs.items()}
     return {"of": of, "tree": _node(view, root, DEPTH), "inputs": inputs}
 
 
@@ -467,7 +469,7 @@ def _node(view: KernelView, origin: Origin, depth: int) -> dict[str, object]:
         "step": step.number if step is not None else None,
         "warp": origin.warp,
         "lane": origin.lane,
-        "sources": [_node(view, each, depth - 1) for each in sources[:WIDTH]],
+        "sources": [_node(view, source, depth - 1) for source in sources[:WIDTH]],
         "more": max(len(origin.sources) - len(sources[:WIDTH]), 0),
     }
 

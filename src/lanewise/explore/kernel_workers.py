@@ -60,7 +60,7 @@ class WorkerProcess:
         cache = environment.get("LANEWISE_CACHE_DIR")
         if cache:
             environment["LANEWISE_CACHE_DIR"] = str(Path(cache).resolve())
-        path = [str(Path(each).resolve()) for each in sys.path]
+        path = [str(Path(folder).resolve()) for folder in sys.path]
         self._process = subprocess.Popen(
             [sys.executable, "-c", _BEGIN, json.dumps(path), "python" if runs_python else "kernels"],
             stdin=subprocess.PIPE,
@@ -241,14 +241,14 @@ class Workers:
                     raise Superseded("a newer run of this tab has taken its place")
                 if self._closed:
                     raise LanewiseError("the server is ending")
-                self._workers = [each for each in self._workers if each.is_alive or each.busy]
-                alike = [each for each in self._workers if each.runs_python == runs_python]
-                free = [each for each in alike if not each.busy]
-                keeping = [each for each in free if key in each.kept]
+                self._workers = [worker for worker in self._workers if worker.is_alive or worker.busy]
+                alike = [worker for worker in self._workers if worker.runs_python == runs_python]
+                free = [worker for worker in alike if not worker.busy]
+                keeping = [worker for worker in free if key in worker.kept]
                 waited = time.monotonic() - begun
                 if runs_python and not keeping:
                     self._end_workers(free)  # of scripts that are not shown any more
-                    alike = [each for each in alike if each not in free]
+                    alike = [worker for worker in alike if worker not in free]
                     free = []
                 if not keeping and not free and len(alike) < MOST_WORKERS:
                     self._workers.append(WorkerProcess(runs_python))
@@ -258,9 +258,9 @@ class Workers:
                     worker.reserve(tab)
                     return worker
                 if waited > STOP_SECONDS and run:
-                    for each in self._workers:
-                        if each.tab == tab:  # it was asked to stop, and does not
-                            each.end()
+                    for other in self._workers:
+                        if other.tab == tab:  # it was asked to stop, and does not
+                            other.end()
                 if waited > TURN_SECONDS:
                     raise LanewiseError("two launches are under way already; wait for one, or stop it")
                 self._changed.wait(0.1)
@@ -268,7 +268,7 @@ class Workers:
     def _end_workers(self, workers: list[WorkerProcess]) -> None:
         for worker in workers:
             worker.end()
-        self._workers = [each for each in self._workers if each not in workers]
+        self._workers = [worker for worker in self._workers if worker not in workers]
 
     def _release(self, worker: WorkerProcess) -> None:
         with self._changed:
@@ -281,7 +281,7 @@ class Workers:
     @property
     def pids(self) -> list[int]:
         """The numbers of the processes."""
-        return [each.pid for each in self._workers]
+        return [worker.pid for worker in self._workers]
 
     def close(self) -> None:
         """End all processes, and start no others."""

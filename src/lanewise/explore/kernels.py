@@ -43,18 +43,18 @@ def about(session: Session) -> dict[str, Any]:
     return {
         "examples": [
             {
-                "name": each.name,
-                "title": each.title,
-                "about": each.about,
-                "language": each.language,
-                "source": each.source,
-                "grid": each.grid,
-                "block": each.block,
-                "arguments": list(each.arguments),
-                "arch": each.arch,
-                "file": each.shown_name,
+                "name": example.name,
+                "title": example.title,
+                "about": example.about,
+                "language": example.language,
+                "source": example.source,
+                "grid": example.grid,
+                "block": example.block,
+                "arguments": list(example.arguments),
+                "arch": example.arch,
+                "file": example.shown_name,
             }
-            for each in EXAMPLES.values()
+            for example in EXAMPLES.values()
         ],
         "opened": [
             {"number": number, "title": _title(view)} for number, view in enumerate(_opened(session), 1)

@@ -75,10 +75,10 @@ def evaluated(text: str, tv: str = "") -> dict[str, Any]:
     [[0, 1, 2], [3, 4, 5]]
     """
     value, names = evaluate(text)
-    named = {name: str(each) for name, each in names.items()}
+    named = {name: str(layout) for name, layout in names.items()}
     if isinstance(value, Swizzle) and value.size() <= MOST_CELLS:
         value = ComposedLayout(value, 0, _period(value))
-    if isinstance(value, tuple) and value and all(isinstance(each, int) for each in value):
+    if isinstance(value, tuple) and value and all(isinstance(item, int) for item in value):
         value = Layout(value)
     if not isinstance(value, Layout | ComposedLayout):
         return {"kind": "value", "text": str(value)[:MOST_LETTERS], "names": named}
@@ -93,7 +93,7 @@ def evaluated(text: str, tv: str = "") -> dict[str, Any]:
 def banks(text: str, bits: int = 16, access: str = "ldmatrix", vector: int = 8, lanes: str = "") -> Any:
     """Return where 32 lanes read in a layout, the turns that this takes, and layouts that take fewer."""
     value, _ = evaluate(text)
-    if isinstance(value, tuple) and value and all(isinstance(each, int) for each in value):
+    if isinstance(value, tuple) and value and all(isinstance(item, int) for item in value):
         value = Layout(value)
     if isinstance(value, Swizzle) or not isinstance(value, Layout | ComposedLayout):
         raise LanewiseError("banks are those of a layout; type one, such as (32,32):(32,1)")
@@ -117,7 +117,7 @@ def _drawn(layout: Any) -> dict[str, object]:
         indices = indices_of(layout)
     except LanewiseError as error:
         return {"text": str(layout), "indices": None, "large": str(error)}
-    plain = [[each if isinstance(each, int) else spell(each) for each in row] for row in indices]
+    plain = [[index if isinstance(index, int) else spell(index) for index in row] for row in indices]
     return {"text": str(layout), "indices": plain}
 
 
@@ -189,7 +189,7 @@ def _inverse_text(layout: object) -> str:
 def _fragments(layout: Any, tv: str) -> dict[str, object]:
     """Return a (thread, value) layout over a matrix, as an instruction's operand is sent."""
     try:
-        rows, cols = (int(each) for each in tv.split(","))
+        rows, cols = (int(word) for word in tv.split(","))
     except ValueError:
         raise LanewiseError(f"{tv[:40]!r} is no size of a matrix: write rows,columns, as in 16,8") from None
     if rank(layout) != 2 or not 0 < rows * cols <= MOST_CELLS or layout.size() > MOST_CELLS:

@@ -87,9 +87,9 @@ class ExploreServer(ThreadingHTTPServer):
             raise LanewiseError(
                 f"port {port} cannot be used: {reason}; leave --port out, and a free one is taken"
             ) from None
-        names = (f"{each}:{self.server_port}" for each in (ADDRESS, "localhost"))
+        names = (f"{host}:{self.server_port}" for host in (ADDRESS, "localhost"))
         self.hosts = frozenset(names)
-        self.origins = frozenset(f"http://{each}" for each in self.hosts)
+        self.origins = frozenset(f"http://{host}" for host in self.hosts)
 
     @property
     def link(self) -> str:

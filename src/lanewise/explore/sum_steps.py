@@ -237,16 +237,16 @@ def _fused_block(
     if scheme.k_order != "ascending":
         title = f"{len(numbers)} products from {min(numbers)} on, and {carried.label}"
     rounding = ROUNDINGS[scheme.rounding]
-    infinite = [each.value for each in (*rows, carried) if not _finite(each.value)]
+    infinite = [row.value for row in (*rows, carried) if not _finite(row.value)]
     if infinite:
-        special = sum((float(each) for each in infinite), 0.0)
+        special = sum((float(number) for number in infinite), 0.0)
         everything = (*rows, Row(carried.label, c))
         return SumStep(title, everything, None, special, "an infinity or NaN decides", special, None)
     e_c = scheme.e_zero if c == 0 else exponent(c, accumulator.emin)
     everything = (*rows, Row(carried.label, c, e_c))
-    largest = max(each.exponent for each in everything if each.exponent is not None)
+    largest = max(term.exponent for term in everything if term.exponent is not None)
     unit = Fraction(2) ** (largest - scheme.fraction)
-    total = sum(int(Fraction(each.value) / unit) for each in everything) * unit
+    total = sum(int(Fraction(term.value) / unit) for term in everything) * unit
     result = round_sum(total, scheme)
     return SumStep(title, everything, largest - scheme.fraction, total, rounding, result, None, largest)
 
@@ -306,7 +306,7 @@ def _times(x: float, y: float) -> Number:
 
 
 def _exact(x: float, y: float, z: float) -> Number:
-    if all(math.isfinite(each) for each in (x, y, z)):
+    if all(math.isfinite(number) for number in (x, y, z)):
         return Fraction(x) * Fraction(y) + Fraction(z)
     return x * y + z
 
@@ -319,7 +319,7 @@ def _integers(model: Model, pairs: Sequence[tuple[int, int]], c: int) -> Explain
         Row(_product(k), Fraction(int(x) * int(y)), detail=f"{int(x)} × {int(y)}")
         for k, (x, y) in enumerate(pairs)
     )
-    total = Fraction(int(c)) + sum(each.value for each in rows)
+    total = Fraction(int(c)) + sum(row.value for row in rows)
     bits = integer_sum(model, pairs, c)
     result = Fraction(bits - ((bits >> 31) << 32))
     rounding = "clamped to 32 bits" if model.satfinite else "exact, wrapped to 32 bits"
@@ -387,5 +387,5 @@ def exact_text(value: Fraction) -> str:
 
 def top_exponent(values: Sequence[Number], least: int) -> int:
     """Return the exponent of the highest bit that any of some numbers has, and `least` at least."""
-    finite = [Fraction(each) for each in values if _finite(each) and each]
-    return max([least, *(exponent_of(each, -(1 << 20)) for each in finite)])
+    finite = [Fraction(value) for value in values if _finite(value) and value]
+    return max([least, *(exponent_of(number, -(1 << 20)) for number in finite)])

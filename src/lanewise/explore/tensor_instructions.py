@@ -186,9 +186,9 @@ def _sums(mma: Tcgen05Instruction) -> dict[str, object]:
     rows = block_rows(mma.m, mma.cta_group)
     first = [_NOTHING] * (LANES * mma.cta_group)
     for block in range(mma.cta_group):
-        for each in spread:
-            for i in range(each.rows):
-                first[LANES * block + each.lane + i] = (block * rows + each.row + i) * n + each.column
+        for part in spread:
+            for i in range(part.rows):
+                first[LANES * block + part.lane + i] = (block * rows + part.row + i) * n + part.column
     return {"lanes": first, "values": list(range(spread[0].columns))}
 
 
@@ -202,10 +202,10 @@ def _bytes(mma: Tcgen05Instruction, key: str) -> tuple[dict[str, object], int]:
         for tensor_bit in mma.tensor_bits(key, row, col)
     ]
     slots = 32 // places[0][1].bits
-    columns = max(each.column for _, each in places) + 1
+    columns = max(place.column for _, place in places) + 1
     held = [[_NOTHING] * (slots * columns) for _ in range(LANES * mma.cta_group)]
-    for number, each in places:
-        held[LANES * each.block + each.lane][each.column * slots + each.first_bit // each.bits] = number
+    for number, place in places:
+        held[LANES * place.block + place.lane][place.column * slots + place.first_bit // place.bits] = number
     return {"all": held}, slots
 
 
@@ -221,7 +221,7 @@ def _moved(move: AsyncInstruction) -> list[Facts]:
         for thread in range(WARP):
             mine = thread // half == number
             first = [int(a) * columns + int(b) for a, b in zip(lanes[thread], places[thread], strict=True)]
-            held.append([each + part if mine else _NOTHING for each in first for part in range(slots)])
+            held.append([value + part if mine else _NOTHING for value in first for part in range(slots)])
         name = "tmem" if shape.halves == 1 else f"tmem, half {number}"
         operands.append(
             {

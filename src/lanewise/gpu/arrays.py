@@ -203,7 +203,7 @@ def _is_address(address: object) -> bool:
 def _integers(value: object, low: int) -> bool:
     """Whether something is a tuple or list of integers that are not below a number."""
     return isinstance(value, tuple | list) and all(
-        isinstance(each, int | np.integer) and each >= low for each in value
+        isinstance(size, int | np.integer) and size >= low for size in value
     )
 
 

@@ -59,14 +59,16 @@ def with_visible_variables(module: Module) -> str:
     """
     text = module.text or str(module)
     hidden = [
-        each for each in module.variables.values() if each.space in ("global", "const") and not each.linking
+        variable
+        for variable in module.variables.values()
+        if variable.space in ("global", "const") and not variable.linking
     ]
     if not hidden:
         return text
     if not module.text:
         return re.sub(r"(?m)^(?=\.(?:global|const)\b)", ".visible ", text)
     lines = text.split("\n")
-    for variable in sorted(hidden, key=lambda each: (each.line, each.column), reverse=True):
+    for variable in sorted(hidden, key=lambda variable: (variable.line, variable.column), reverse=True):
         line, start = lines[variable.line - 1], variable.column - 1
         if line.startswith((".global", ".const"), start):
             lines[variable.line - 1] = f"{line[:start]}.visible {line[start:]}"

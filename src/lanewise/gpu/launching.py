@@ -157,7 +157,7 @@ def _device_of_stream(handle: int) -> Context:
     with first.current():
         wanted = first.driver.handle("cuStreamGetCtx", handle)
     count = first.driver.number("cuDeviceGetCount")
-    return next((each for each in map(context, range(count)) if each.handle == wanted), first)
+    return next((candidate for candidate in map(context, range(count)) if candidate.handle == wanted), first)
 
 
 def _require_arch(arch: str | None, there: Context) -> None:

@@ -205,10 +205,13 @@ class Plan:
     def _encoded(self, maps: tuple[TensorMap, ...]) -> list[bytes] | None:
         """The bytes of tensor maps; None if their arrays are of another library or on another device."""
         library = self.library
-        for each in maps:
-            if library_of(each.array) is not library or library.ordinal(each.array) != self.ordinal:
+        for tensor_map in maps:
+            if (
+                library_of(tensor_map.array) is not library
+                or library.ordinal(tensor_map.array) != self.ordinal
+            ):
                 return None
-        return [each.encode(library.address(each.array)) for each in maps]
+        return [tensor_map.encode(library.address(tensor_map.array)) for tensor_map in maps]
 
     def _again(self, record: Record, status: int) -> None:
         """A launch that failed: once more if the context of this thread was another, else raise."""
@@ -227,7 +230,7 @@ class Plan:
             native.parameter(code, type_, array_type)
             for code, type_, array_type in zip(self.formats, self.types, self.array_types, strict=True)
         ]
-        expected = [each for each in parameters if each is not None]
+        expected = [parameter for parameter in parameters if parameter is not None]
         if len(reads) != 1 or len(expected) < len(parameters):
             return None
         context = self.loaded.context

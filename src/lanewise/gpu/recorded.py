@@ -72,7 +72,7 @@ class RecordedLaunch:
         """Return what machine code repeats it by: the parameters' bytes, where each begins, the
         configuration, and the words that change, as (place, operand, what is added)."""
         values = b"".join(part + bytes(-len(part) % 16) for part in self.raw)
-        changes = [(self._offsets[each.parameter], each.operand, each.addend) for each in self.patches]
+        changes = [(self._offsets[patch.parameter], patch.operand, patch.addend) for patch in self.patches]
         return values, list(self._offsets), launch_config(self.shape), changes
 
     def __call__(self, addresses: Sequence[int], stream: int) -> None:
@@ -150,7 +150,7 @@ def keep(request: str, launches: Sequence[tuple[RecordedLaunch, Entry]], more: d
                 launch.shape.overlap,
             ],
             "raw": [part.hex() for part in launch.raw],
-            "patches": [list(each) for each in launch.patches],
+            "patches": [list(patch) for patch in launch.patches],
         })  # fmt: skip
     content = {"form": _FORM, "launches": rows, "more": more}
     disk_cache.keep(_asked(request, launches[0][0].kernel.context), _SUFFIX, json.dumps(content).encode())
@@ -170,7 +170,7 @@ def kept(request: str, there: Context) -> tuple[list[RecordedLaunch], dict[str, 
         grid, block, shared, cluster, overlap = row["shape"]
         shape = Shape(tuple(grid), tuple(block), shared, None if cluster is None else tuple(cluster), overlap)
         raw = [bytes.fromhex(part) for part in row["raw"]]
-        launches.append(RecordedLaunch(function, shape, raw, [Patch(*each) for each in row["patches"]]))
+        launches.append(RecordedLaunch(function, shape, raw, [Patch(*patch) for patch in row["patches"]]))
     return (launches, content["more"]) if launches else None
 
 

@@ -102,7 +102,7 @@ def _settings(image: Texture) -> bytes:
     flags = _AS_INTEGERS * integers | _NORMALIZED * image.normalized
     border = image.border
     if integers:  # their bits are taken as integers
-        bits = struct.pack("<4I", *(int(each) & 0xFFFFFFFF for each in border))
+        bits = struct.pack("<4I", *(int(word) & 0xFFFFFFFF for word in border))
         border = struct.unpack("<4f", bits)
     return _TEXTURE.pack(*modes, image.filter == "linear", flags, *border)
 
@@ -140,5 +140,6 @@ def device_image(title: str, image: ImageObject, there: Context, address: int, f
 def fetches_integers(body: Any) -> bool:
     """Whether a kernel fetches texels of one dimension by integers, as tex1Dfetch does."""
     return any(
-        getattr(each, "opcode", "") == "tex" and {"1d", "s32"} <= set(each.modifiers) for each in body or ()
+        getattr(operation, "opcode", "") == "tex" and {"1d", "s32"} <= set(operation.modifiers)
+        for operation in body or ()
     )

@@ -61,7 +61,7 @@ def features(form: Form) -> dict[str, object]:
     elif form.layouts:
         seen["layout"] = form.layouts[0]
     if len(form.types) >= 3:
-        seen.update({f"type of {name}": each for name, each in zip("DABC", form.types, strict=False)})
+        seen.update({f"type of {name}": kind for name, kind in zip("DABC", form.types, strict=False)})
     else:
         seen["type"] = ".".join(form.types)
     return seen
@@ -170,7 +170,7 @@ def _nearest_words(near: Entry, where: str = "") -> str:
 
 def _complaint(name: str, value: object, allowed: list[object]) -> str:
     """What is wrong with one modifier, and which modifiers may stand there instead."""
-    others = [_spell(name, each) for each in allowed if each] if name != "shape" else _spell_shapes(allowed)
+    others = [_spell(name, word) for word in allowed if word] if name != "shape" else _spell_shapes(allowed)
     optional = not all(allowed)
     if not value:
         return f"{name} is missing; the rest requires {_either(others) if others != [name] else 'it'}"

@@ -95,7 +95,7 @@ def what_is_known(name: str) -> str:
         return f"{name.strip()} is {', '.join(archs[:-1])} and {archs[-1]}; name one of them"
     if _WITHOUT.fullmatch(_plain(name)):
         return f"{name.strip()} has no Tensor Cores; lanewise knows GPUs from the V100 (sm_70) on"
-    names = {_plain(each): each for gpus in _GPUS.values() for each in gpus.split(", ")}
+    names = {_plain(word): word for gpus in _GPUS.values() for word in gpus.split(", ")}
     near = difflib.get_close_matches(_plain(name), names, n=1, cutoff=0.7)
     return f"did you mean {names[near[0]]}?" if near else ""
 

@@ -178,7 +178,7 @@ def decode_im2col(raw: bytes) -> tuple[int, Im2colTensor]:
 
     def corner(name: str) -> tuple[int, ...]:
         fields = (corner_field(name, rank, axis) for axis in range(rank - OTHER_AXES))
-        return tuple((each.of(number) ^ half) - half for each in fields)
+        return tuple((field.of(number) ^ half) - half for field in fields)
 
     return address, Im2colTensor(
         common.type, common.dims, common.strides, corner("lower"), corner("upper"), FIELD["box0"].of(number),

@@ -220,7 +220,7 @@ class Instruction(Form, Drawn, Suggests):
         instruction.
         """
         given = (*operands, *options.values())
-        if any(hasattr(each, "is_traced") for every in given for each in _parts(every)):
+        if any(hasattr(part, "is_traced") for every in given for part in _parts(every)):
             return EMIT.function(self, *operands, **options)
         if self.family in ("ldmatrix", "stmatrix", "movmatrix"):
             return MOVE.function(self, *operands)

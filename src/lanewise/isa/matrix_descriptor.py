@@ -118,7 +118,7 @@ def swizzle_mode(name: str, version: int = 0) -> SwizzleMode:
     """
     modes = TCGEN05_MODES if version == TCGEN05_VERSION else SWIZZLE_MODES
     if name not in [mode.name for mode in modes]:
-        *names, last = (f'"{mode.name}"' for mode in sorted(modes, key=lambda each: each.row_bytes))
+        *names, last = (f'"{mode.name}"' for mode in sorted(modes, key=lambda mode: mode.row_bytes))
         raise LanewiseError(f"a swizzle is {', '.join(names)} or {last}, not {name!r}")
     return _MODE[name]
 

@@ -83,7 +83,7 @@ _TABLE = {
     121: _ampere(48, 24, 100, 24),
 }
 #: Bytes of shared memory that no block of any GPU has more of.
-MOST_SHARED_BYTES = max(each.block_shared_bytes for each in _TABLE.values())
+MOST_SHARED_BYTES = max(row.block_shared_bytes for row in _TABLE.values())
 
 
 def known_multiprocessor(arch: str) -> Multiprocessor | None:

@@ -63,11 +63,11 @@ def _up(number: int, unit: int) -> int:
 
 def _block_by_registers(warps: int, registers: int) -> int:
     """Return how many blocks the registers are enough for."""
-    each = _up(registers * WARP, REGISTER_UNIT)
+    of_warp = _up(registers * WARP, REGISTER_UNIT)
     # A launch is refused as if every scheduler had as many warps of a block as the busiest one.
-    if registers > MOST_REGISTERS or each * _up(warps, SCHEDULERS) > REGISTERS:
+    if registers > MOST_REGISTERS or of_warp * _up(warps, SCHEDULERS) > REGISTERS:
         return 0
-    return REGISTERS // SCHEDULERS // each * SCHEDULERS // warps
+    return REGISTERS // SCHEDULERS // of_warp * SCHEDULERS // warps
 
 
 def _limits(
@@ -120,4 +120,4 @@ def best_block(
     """
     sizes = range(max(most_threads // WARP, 1) * WARP, 0, -WARP)
     occupancies = (occupancy(arch, size, registers, shared_bytes, barriers) for size in sizes)
-    return max(occupancies, key=lambda each: each.warps)
+    return max(occupancies, key=lambda occupancy: occupancy.warps)

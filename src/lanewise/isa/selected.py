@@ -48,7 +48,7 @@ class SelectedOperand(Operand):
         if thread_id is None and byte_id is None:
             return every
         thread, byte = self._selectors(thread_id or 0, byte_id or 0)
-        return tuple(each for each in every if self.selected(each.lane, each.slot, thread, byte))
+        return tuple(holder for holder in every if self.selected(holder.lane, holder.slot, thread, byte))
 
     def _selectors(self, thread_id: int, byte_id: int) -> tuple[int, int]:
         thread = within(thread_id, self.lane_choices, "selector", self.title)

@@ -278,17 +278,20 @@ def decode_fields(raw: bytes, mode: int) -> tuple[int, TiledTensor]:
         )
     if rank > MOST_AXES:
         raise LanewiseError(f"this is no tensor map: it says {rank} axes, and a tensor has 1 to {MOST_AXES}")
-    types = {(each.code, each.tf32): each.name for each in EVERY_TYPE.values()}
+    types = {(kind.code, kind.tf32): kind.name for kind in EVERY_TYPE.values()}
     type = types.get((values["type"], bool(values["tf32"])))
     if type is None:
         raise LanewiseError(f"this is no tensor map: no type has the number {values['type']}")
-    interleave = next((each.name for each in INTERLEAVES.values() if each.code == values["interleave"]), None)
+    interleave = next(
+        (interleave.name for interleave in INTERLEAVES.values() if interleave.code == values["interleave"]),
+        None,
+    )
     if interleave is None:
         raise LanewiseError(
             f"this is no tensor map: no interleaved layout has the number {values['interleave']}"
         )
 
-    modes = ((each.code, each.atomicity, each.name) for each in EVERY_SWIZZLE.values())
+    modes = ((mode.code, mode.atomicity, mode.name) for mode in EVERY_SWIZZLE.values())
     written = values["swizzle"], values["atomicity"]
     swizzle = next((name for *numbers, name in modes if tuple(numbers) == written), None)
     if swizzle is None:

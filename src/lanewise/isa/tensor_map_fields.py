@@ -176,11 +176,11 @@ _TYPES = (
     ElementType("tf32.ftz", 8, "TFLOAT32_FTZ", 12, 4, tf32=True),
 )
 #: The types by name, as PTX calls them.
-ELEMENT_TYPES = {each.name: each for each in _TYPES}
+ELEMENT_TYPES = {kind.name: kind for kind in _TYPES}
 #: The same with those of GPUs from sm_100 on.
-EVERY_TYPE = {each.name: each for each in (*_TYPES, *_LATER_TYPES)}
+EVERY_TYPE = {kind.name: kind for kind in (*_TYPES, *_LATER_TYPES)}
 #: Packed types: what PTX and the driver call them. The driver refuses them for sm_90.
-PACKED_TYPES = {each.name: each.driver_name for each in _LATER_TYPES}
+PACKED_TYPES = {kind.name: kind.driver_name for kind in _LATER_TYPES}
 
 
 class Interleave(NamedTuple):
@@ -192,8 +192,8 @@ class Interleave(NamedTuple):
 
 
 INTERLEAVES = {
-    each.name: each
-    for each in (Interleave("none", 0, 16), Interleave("16B", 1, 16), Interleave("32B", 2, 32))
+    interleave.name: interleave
+    for interleave in (Interleave("none", 0, 16), Interleave("16B", 1, 16), Interleave("32B", 2, 32))
 }
 
 
@@ -243,22 +243,23 @@ _LATER_SWIZZLES = (
     MapSwizzle("128B_ATOM_32B_FLIP_8B", 3, 128, 1024, 32, 2, flips=True),
     MapSwizzle("128B_ATOM_64B", 3, 128, 1024, 64, 3),
 )
-SWIZZLES = {each.name: each for each in _SWIZZLES}
-EVERY_SWIZZLE = {each.name: each for each in (*_SWIZZLES, *_LATER_SWIZZLES)}
+SWIZZLES = {swizzle.name: swizzle for swizzle in _SWIZZLES}
+EVERY_SWIZZLE = {swizzle.name: swizzle for swizzle in (*_SWIZZLES, *_LATER_SWIZZLES)}
 #: The driver's numbers of swizzles, and those of later GPUs, which the driver refuses for sm_90.
 SWIZZLE_NUMBERS = {name: number for number, name in enumerate(EVERY_SWIZZLE)}
-LATER_SWIZZLES = {each.name: SWIZZLE_NUMBERS[each.name] for each in _LATER_SWIZZLES}
+LATER_SWIZZLES = {swizzle.name: SWIZZLE_NUMBERS[swizzle.name] for swizzle in _LATER_SWIZZLES}
 L2_PROMOTIONS = {"none": 0, "64B": 1, "128B": 2, "256B": 3}
 FILLS = {"zeros": 0, "nan": 1}
 
 #: cuda.h's enumerations, for code that names them.
 DRIVER_ENUMERATIONS = {
     "CUtensorMapDataType": {
-        **{f"CU_TENSOR_MAP_DATA_TYPE_{each.driver_name}": each.driver_code for each in _TYPES},
-        **{f"CU_TENSOR_MAP_DATA_TYPE_{each.driver_name}": each.driver_code for each in _LATER_TYPES},
+        **{f"CU_TENSOR_MAP_DATA_TYPE_{kind.driver_name}": kind.driver_code for kind in _TYPES},
+        **{f"CU_TENSOR_MAP_DATA_TYPE_{kind.driver_name}": kind.driver_code for kind in _LATER_TYPES},
     },
     "CUtensorMapInterleave": {
-        f"CU_TENSOR_MAP_INTERLEAVE_{each.name.upper()}": each.code for each in INTERLEAVES.values()
+        f"CU_TENSOR_MAP_INTERLEAVE_{interleave.name.upper()}": interleave.code
+        for interleave in INTERLEAVES.values()
     },
     "CUtensorMapSwizzle": {
         f"CU_TENSOR_MAP_SWIZZLE_{name.upper()}": number for name, number in SWIZZLE_NUMBERS.items()

@@ -160,7 +160,7 @@ def _padded(tiling: Tiling) -> str | None:
             f"the innermost axis has a multiple of {PADDED_BOX} elements of {tiling.type}, not "
             f"{tiling.dims[0]}: {near} is nearest"
         )
-    bad = next((each for each in tiling.strides if each % PADDED_ALIGNMENT), None)
+    bad = next((stride for stride in tiling.strides if stride % PADDED_ALIGNMENT), None)
     if bad is not None:
         return f"strides of {tiling.type} are multiples of {PADDED_ALIGNMENT} bytes, and {bad} is not"
     return None
@@ -227,7 +227,7 @@ def _innermost_box(tiling: Tiling) -> str | None:
             f"{tiling.type} are {size}: {near} elements are nearest"
         )
     if most and size > most:
-        wider = next((each.name for each in SWIZZLES.values() if each.row_bytes >= size), "none")
+        wider = next((swizzle.name for swizzle in SWIZZLES.values() if swizzle.row_bytes >= size), "none")
         return (
             f"with swizzle {tiling.swizzle} the innermost axis of a box has at most {most} bytes, and "
             f"{inner} elements of {tiling.type} are {size}: {near} elements are nearest, or swizzle "

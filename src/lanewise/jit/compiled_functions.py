@@ -139,10 +139,10 @@ class Declared(Generic[P, T]):
             hints = get_type_hints(self.python)
             code = self.python.__code__
             names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-            missing = [each for each in (*names, "return") if each not in hints]
+            missing = [name for name in (*names, "return") if name not in hints]
             if missing:
                 raise TypeError(f"{self.name} has no annotation for {', '.join(missing)}")
-            kinds = {each: kind_of(hints[each], f"`{each}` of {self.name}") for each in names}
+            kinds = {name: kind_of(hints[name], f"`{name}` of {self.name}") for name in names}
             self._signature = kinds, kind_of(hints["return"], f"the result of {self.name}")
         return self._signature
 
@@ -159,9 +159,9 @@ class Declared(Generic[P, T]):
             if name in bound:
                 raise TypeError(f"{takes} is given `{name}` twice")
             bound[name] = value
-        missing = [each for each in kinds if each not in bound]
+        missing = [kind for kind in kinds if kind not in bound]
         if missing:
-            raise TypeError(f"the call of {takes} lacks {', '.join(f'`{each}`' for each in missing)}")
+            raise TypeError(f"the call of {takes} lacks {', '.join(f'`{name}`' for name in missing)}")
         for name, kind in kinds.items():
             if not fits(bound[name], kind):
                 raise TypeError(
@@ -180,7 +180,7 @@ class Primitive(Declared[P, T]):
     def written(self, code: Code, bound: Mapping[str, object]) -> Argument:
         """Write its code; return its result."""
         kinds, result = self.signature
-        made = self.write(code, *(as_computed(code, bound[each]) for each in kinds))
+        made = self.write(code, *(as_computed(code, bound[kind]) for kind in kinds))
         if not fits(made, result):
             raise TypeError(f"{self.name} returns {described(made)}, and {_name(result)} is declared")
         return made
@@ -214,7 +214,7 @@ class Function(Declared[P, T]):
         """Write a call; it is checked against the declaration. Returns the result."""
         bound = self.bind(list(arguments), named)
         function = Library.of(code.module).declared(self)
-        handles = [as_number(code, bound[each]).handle for each in self.signature[0]]
+        handles = [as_number(code, bound[name]).handle for name in self.signature[0]]
         answer = Value(code, i64, code.builder.call(function, handles))
         return from_number(answer, self.signature[1])
 

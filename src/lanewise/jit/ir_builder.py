@@ -220,8 +220,8 @@ class IRBuilder:
     def call(self, function: Operand, arguments: list[Operand]) -> Operand:
         """Call a function, or a pointer to one."""
         type = function.type.pointee
-        given = tuple(each.type for each in arguments)
-        if [each.text for each in given] != [each.text for each in type.operands]:
+        given = tuple(argument.type for argument in arguments)
+        if [value.text for value in given] != [operand.text for operand in type.operands]:
             raise TypeError(f"{function.text} takes {type.operands}, not {given}")
         line = f"call {type.result.text} {function.text}({', '.join(map(str, arguments))})"
         if type.result.text == "void":

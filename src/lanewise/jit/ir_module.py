@@ -47,8 +47,8 @@ class Module:
         self.apart: dict[str, Callable[[Module, str], None]] = {}
 
     def __str__(self) -> str:
-        variables = [each.definition() for each in self.variables.values()]
-        functions = [each.definition() for each in self.functions.values()]
+        variables = [variable.definition() for variable in self.variables.values()]
+        functions = [function.definition() for function in self.functions.values()]
         return "\n".join(variables + functions) + '\n!0 = distinct !{!0, !{!"llvm.loop.unroll.disable"}}\n'
 
 
@@ -60,7 +60,7 @@ class Function(Operand):
     def __init__(self, module: Module, type: Type, name: str) -> None:
         super().__init__(type.as_pointer(), f'@"{name}"')
         self.module, self.name, self.function_type = module, name, type
-        self.args = [Operand(each, f"%a{place}") for place, each in enumerate(type.operands)]
+        self.args = [Operand(operand, f"%a{place}") for place, operand in enumerate(type.operands)]
         self.attributes: set[str] = set()
         self.blocks: list[Block] = []
         self.linkage = ""
@@ -84,7 +84,7 @@ class Function(Operand):
         """Return its text: the declaration alone if it has no basic blocks."""
         result = self.return_type.text
         if not self.blocks:
-            return f"declare {result} {self.text}({', '.join(each.type.text for each in self.args)})"
+            return f"declare {result} {self.text}({', '.join(argument.type.text for argument in self.args)})"
         lines = [
             f"define {self.linkage} {result} {self.text}({', '.join(map(str, self.args))}) "
             f"{' '.join(sorted(self.attributes))} {{"

@@ -99,7 +99,7 @@ def pair_type(first: Type, second: Type) -> Type:
 
 @cache
 def _function_type(result: Type, operands: tuple[Type, ...]) -> Type:
-    made = Type(f"{result.text} ({', '.join(each.text for each in operands)})")
+    made = Type(f"{result.text} ({', '.join(operand.text for operand in operands)})")
     made.result, made.operands = result, operands
     return made
 
@@ -160,14 +160,14 @@ def _constant_text(type: Type, value: Content) -> str:
         # Kernels' data are long lists of plain integers, so these take the shortest way.
         plain = type.element.text in ("i8", "i16", "i32", "i64")
         texts = [
-            str(each) if plain and each.__class__ is int else _constant_text(type.element, each)
-            for each in value
+            str(item) if plain and item.__class__ is int else _constant_text(type.element, item)
+            for item in value
         ]
         if type.text[0] == "<":
             if texts.count(texts[0]) == len(texts):
                 return f"splat ({type.element.text} {texts[0]})"
-            return f"<{', '.join(f'{type.element.text} {each}' for each in texts)}>"
-        return f"[{', '.join(f'{type.element.text} {each}' for each in texts)}]"
+            return f"<{', '.join(f'{type.element.text} {text}' for text in texts)}>"
+        return f"[{', '.join(f'{type.element.text} {text}' for text in texts)}]"
     if type.text in ("float", "double"):
         number = struct.unpack("<f", struct.pack("<f", value))[0] if type.text == "float" else float(value)
         return f"0x{struct.unpack('<Q', struct.pack('<d', number))[0]:016X}"

@@ -96,11 +96,13 @@ def processor() -> tuple[str, str]:
 
         return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
     name, features = (
-        _text(functions[each], functions["DisposeString"])
-        for each in ("GetHostCPUName", "GetHostCPUFeatures")
+        _text(functions[question], functions["DisposeString"])
+        for question in ("GetHostCPUName", "GetHostCPUFeatures")
     )
     # in the order of llvmlite's own list, so that both ways give the same text
-    return name, ",".join(sorted((each for each in features.split(",") if each), key=lambda each: each[1:]))
+    return name, ",".join(
+        sorted((feature for feature in features.split(",") if feature), key=lambda feature: feature[1:])
+    )
 
 
 def has_feature(name: str) -> bool:

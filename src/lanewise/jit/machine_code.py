@@ -157,7 +157,7 @@ def images(key: str, make: Callable[[], list[bytes]]) -> list[bytes]:
     kept = _kept(request)
     if kept is None:
         kept = make()
-        disk_cache.keep(request, ".o", b"".join(len(each).to_bytes(8, "little") + each for each in kept))
+        disk_cache.keep(request, ".o", b"".join(len(image).to_bytes(8, "little") + image for image in kept))
     return kept
 
 

@@ -133,7 +133,7 @@ class Expressions(abc.ABC):
     def known(self, node: ast.expr) -> object:
         """Return what an expression of global names is in Python: a number, a class, a function."""
         if isinstance(node, ast.Name) and node.id not in self.scope:
-            builtin = {each.__name__: each for each in (range, min, max, int, bool)}
+            builtin = {function.__name__: function for function in (range, min, max, int, bool)}
             value = self.globals.get(node.id, builtin.get(node.id, self))
             if value is self:
                 self.fail(node, f"there is no `{node.id}`")
@@ -214,7 +214,8 @@ class Expressions(abc.ABC):
             if lanes > 1 and a.type.bits > 1 and b.type.bits > 1:
                 vector = a.type if a.type.lanes > 1 else b.type
                 a, b = (
-                    each.to(vector.by(1)).spread(lanes) if each.type.lanes == 1 else each for each in (a, b)
+                    operand.to(vector.by(1)).spread(lanes) if operand.type.lanes == 1 else operand
+                    for operand in (a, b)
                 )
             if a.type == b.type:
                 return a, b
@@ -269,7 +270,9 @@ class Expressions(abc.ABC):
             return self.is_known(node)
         if isinstance(node, ast.Call | ast.Subscript):
             return False
-        return all(self.is_plain(each) for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr))
+        return all(
+            self.is_plain(child) for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)
+        )
 
     def _BoolOp(self, node: ast.BoolOp) -> bool | Value:
         is_and, rest = isinstance(node.op, ast.And), list(node.values)
@@ -280,7 +283,7 @@ class Expressions(abc.ABC):
                     return first
             elif not rest:
                 return first
-            elif all(self.is_plain(each) for each in rest):
+            elif all(self.is_plain(operand) for operand in rest):
                 others = as_computed(self.code, self._BoolOp(ast.BoolOp(node.op, rest)))
                 assert isinstance(others, Value)
                 return first & others if is_and else first | others
@@ -340,12 +343,12 @@ class Expressions(abc.ABC):
         if callee is not None:
             return callee
         function = self.known(node.func)
-        if any(isinstance(each, ast.Starred) for each in node.args) or any(
+        if any(isinstance(argument, ast.Starred) for argument in node.args) or any(
             not keyword.arg for keyword in node.keywords
         ):
             self.fail(node, "arguments are given one by one")
-        given = [self.argument(each, function is address_of) for each in node.args]
-        named = {str(each.arg): self.evaluate(each.value) for each in node.keywords}
+        given = [self.argument(argument, function is address_of) for argument in node.args]
+        named = {str(keyword.arg): self.evaluate(keyword.value) for keyword in node.keywords}
         for known, write in _BUILTIN.items():
             if function is known:
                 if named:
@@ -381,11 +384,11 @@ class Expressions(abc.ABC):
         if len(given) < 2:
             self.fail(node, f"{name} takes two values or more")
         made = given[0]
-        for each in given[1:]:
-            if isinstance(made, int) and isinstance(each, int):
-                made = min(made, each) if name == "min" else max(made, each)
+        for value in given[1:]:
+            if isinstance(made, int) and isinstance(value, int):
+                made = min(made, value) if name == "min" else max(made, value)
                 continue
-            a, b = self.alike(node, made, each)
+            a, b = self.alike(node, made, value)
             if a.type != i64:
                 self.fail(node, f"{name} takes numbers")
             made = self.code.intrinsic(f"s{name}", a.type, [a, b])

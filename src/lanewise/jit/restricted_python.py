@@ -71,7 +71,10 @@ def _definitions(path: str) -> dict[int, ast.FunctionDef]:
     """Return the syntax trees of a file's functions by their first lines."""
     tree = ast.parse("".join(linecache.getlines(path)), path)
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    return {min([node.lineno, *(each.lineno for each in node.decorator_list)]): node for node in functions}
+    return {
+        min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]): node
+        for node in functions
+    }
 
 
 @cache
@@ -95,7 +98,9 @@ def _compile(library: Library, function: Function[..., T]) -> None:
 
 def _assigned_names(node: ast.AST) -> list[str]:
     stored = (ast.Store,)
-    return [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, stored)]
+    return [
+        child.id for child in ast.walk(node) if isinstance(child, ast.Name) and isinstance(child.ctx, stored)
+    ]
 
 
 def _variables(definition: ast.FunctionDef) -> frozenset[str]:
@@ -141,7 +146,7 @@ class _Body(Expressions):
 
     def write_inlined(self) -> None:
         """Write the body where it is called; a return in its midst goes to the code after it."""
-        returns = [each for each in ast.walk(self.definition) if isinstance(each, ast.Return)]
+        returns = [node for node in ast.walk(self.definition) if isinstance(node, ast.Return)]
         if returns and returns != [self.definition.body[-1]]:
             self.after = self.block("returned")
         self.run()
@@ -189,9 +194,9 @@ class _Body(Expressions):
             return
         if not isinstance(value, ast.Tuple) or len(value.elts) != len(target.elts):
             self.fail(value, f"{len(target.elts)} targets take a tuple of as many values")
-        values = [self.evaluate(each) for each in value.elts]
-        for each, made in zip(target.elts, values, strict=True):
-            self.put(each, made)
+        values = [self.evaluate(element) for element in value.elts]
+        for element, made in zip(target.elts, values, strict=True):
+            self.put(element, made)
 
     def put(self, target: ast.expr, value: object) -> None:
         """Write that a name, a field or an element has a value from here on."""
@@ -293,7 +298,7 @@ class _Body(Expressions):
         # A name has a value if it has the same one on every way to here.
         first = ends[0] if ends else before
         self.scope = {
-            name: value for name, value in first.items() if all(each.get(name) is value for each in ends)
+            name: value for name, value in first.items() if all(end.get(name) is value for end in ends)
         }
 
     def body_of_loop(self, nodes: list[ast.stmt], again: ir.Block, after: ir.Block) -> None:
@@ -335,7 +340,7 @@ class _Body(Expressions):
             self.fail(node, "a loop goes over range(…), set_bits(…) or a tuple")
         if not isinstance(node.target, ast.Name) or node.target.id in self.variables:
             self.fail(node.target, "a loop has one name of its own")
-        limits = [self.number(each) for each in node.iter.args]
+        limits = [self.number(argument) for argument in node.iter.args]
         if not 1 <= len(limits) <= (2 if callee is range else 1):
             self.fail(node.iter, "range takes an end, or a start and an end; set_bits takes a number")
         self._loop(node, node.target.id, limits, over_bits=callee is set_bits)
@@ -345,7 +350,7 @@ class _Body(Expressions):
         zero = self.code.constant(i64, 0)
         start, end = (limits[0], zero) if over_bits else ([zero, *limits][-2], limits[-1])
         before = self.builder.block
-        head, body, again, after = (self.block(each) for each in ("head", "loop", "again", "after"))
+        head, body, again, after = (self.block(name) for name in ("head", "loop", "again", "after"))
         self.builder.branch(head)
         self.builder.position_at_end(head)
         phi = self.builder.phi(ir.LONG)

@@ -338,8 +338,8 @@ class Code:
     def intrinsic(self, name: str, result: Type, operands: list[Value], of: Type | None = None) -> Value:
         """Call `llvm.<name>` of the result's type, or of another."""
         full = f"llvm.{name}.{(of or result).name}"
-        function = self.external(full, result.ir, [each.type.ir for each in operands])
-        return Value(self, result, self.builder.call(function, [each.handle for each in operands]))
+        function = self.external(full, result.ir, [operand.type.ir for operand in operands])
+        return Value(self, result, self.builder.call(function, [operand.handle for operand in operands]))
 
     @contextmanager
     def loop(self, count: Value | int, start: Value | int = 0) -> Iterator[Value]:

@@ -114,7 +114,7 @@ def _require_fitting(q: View, k: View, v: View) -> None:
     if not len(q.shape) == len(k.shape) == len(v.shape):
         raise LanewiseError(f"{shapes}: they must have the same number of axes")
     if not q.format == k.format == v.format:
-        types = [each.format.dtype_name for each in (q, k, v)]
+        types = [view.format.dtype_name for view in (q, k, v)]
         raise LanewiseError(f"q is {types[0]}, k is {types[1]} and v is {types[2]}: convert them to one type")
     if not q.device == k.device == v.device:
         raise LanewiseError(f"q lies {q.where}, k {k.where} and v {v.where}: move them to one device")
@@ -170,8 +170,8 @@ def _require_result(out: View, operands: list[View]) -> None:
             f"{q.format.dtype_name} {q.shape} {q.where}"
         )
     require_own_elements(out, "out")
-    for each, name in zip(operands, "qkv", strict=True):
-        if overlap(out, each):
+    for operand, name in zip(operands, "qkv", strict=True):
+        if overlap(out, operand):
             raise LanewiseError(f"out shares memory with {name}, which is still read: pass another array")
 
 
@@ -249,9 +249,9 @@ def _compute(views: list[View], out: View, lse: View | None, causal: bool, scale
         if lse is not None:
             lse.array[...] = -np.inf
         return False
-    loadable = all(_loadable(each) for each in (*views, out))
+    loadable = all(_loadable(view) for view in (*views, out))
     views = [
-        each if _loadable(each) else _copied(each, name) for each, name in zip(views, "qkv", strict=True)
+        view if _loadable(view) else _copied(view, name) for view, name in zip(views, "qkv", strict=True)
     ]
     target = out if _loadable(out) else view_of(empty(out, out.shape, out.format), "out")
     call = _call(views, target, lse, causal, scale)
@@ -285,8 +285,8 @@ def _kind(q: Any, k: Any, v: Any, options: tuple[object, ...]) -> Any:
         if q.requires_grad or k.requires_grad or v.requires_grad or q.is_neg() or k.is_neg() or v.is_neg():
             return None
         kinds = [
-            (type(each), each.shape, each.stride(), each.dtype, each.data_ptr() & 15, each.get_device())
-            for each in (q, k, v)
+            (type(view), view.shape, view.stride(), view.dtype, view.data_ptr() & 15, view.get_device())
+            for view in (q, k, v)
         ]
         return (*kinds, *options, *map(type, options))
     except (AttributeError, TypeError, RuntimeError):

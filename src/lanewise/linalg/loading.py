@@ -39,7 +39,8 @@ def with_copies(problem: Problem, plan: Plan) -> Plan:
     if plan.family not in ("warpgroup", "blackwell"):
         return replace(plan, copy_a=False, copy_b=False)
     copies = [
-        needs_copy(each, problem.precision, plan.family == "blackwell") for each in (problem.a, problem.b)
+        needs_copy(operand, problem.precision, plan.family == "blackwell")
+        for operand in (problem.a, problem.b)
     ]
     if plan.splits_a:
         copies[int(computes_transpose(problem, plan))] = False

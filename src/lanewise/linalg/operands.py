@@ -223,9 +223,9 @@ elements must have an address
 
     def integers(field: str) -> bool:
         value = interface.get(field)
-        return isinstance(value, tuple | list) and all(isinstance(each, int | np.integer) for each in value)
+        return isinstance(value, tuple | list) and all(isinstance(item, int | np.integer) for item in value)
 
-    if not integers("shape") or any(each < 0 for each in interface["shape"]):
+    if not integers("shape") or any(extent < 0 for extent in interface["shape"]):
         raise refuse("shape", "it must be a tuple of integers, none below 0")
     try:
         dtype = np.dtype(interface.get("typestr"))
@@ -354,8 +354,8 @@ def _extent(view: View) -> tuple[int, int]:
     """Return the first byte of a view, and the one after the last."""
     size = view.bytes
     reach = [step * (count - 1) for step, count in zip(view.strides, view.shape, strict=True)]
-    first = view.address + size * sum(each for each in reach if each < 0)
-    return first, view.address + size * (1 + sum(each for each in reach if each > 0))
+    first = view.address + size * sum(step for step in reach if step < 0)
+    return first, view.address + size * (1 + sum(step for step in reach if step > 0))
 
 
 class _Addresses:
@@ -425,7 +425,7 @@ def merged_axes(
     for axis, size in enumerate(shape):
         if size == 1:
             continue
-        here = tuple(each[axis] for each in strides)
+        here = tuple(stride[axis] for stride in strides)
         if sizes and all(outer == size * inner for outer, inner in zip(steps[-1], here, strict=True)):
             sizes[-1] *= size
             steps[-1] = here

@@ -44,7 +44,7 @@ class Options:
 
 #: The keywords that are arrays (a scale may be a number), in the order of a launch's operands after a and b.
 ARRAYS = ("out", "bias", "residual", "scale_a", "scale_b", "scale_out")
-_DEFAULTS = {each.name: each.default for each in fields(Options)}
+_DEFAULTS = {field.name: field.default for field in fields(Options)}
 #: The others, but for the stream: with the kinds of all arrays they decide what is launched.
 SETTINGS = tuple(name for name in _DEFAULTS if name not in ARRAYS and name != "stream")
 _USUAL = tuple((name, _DEFAULTS[name]) for name in SETTINGS)

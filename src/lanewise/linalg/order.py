@@ -148,13 +148,14 @@ def _instruction(wgmma: bool, arch: str, a: str, b: str, sums: Format) -> Instru
             )
         return instruction(wgmma_name(256, sums.name, a, b))
     found = [
-        each
-        for each in instructions(arch, "mma", a=a, b=b, c=sums.name, d=sums.name, kind="")
-        if each.layouts == ("row", "col") and not (each.satfinite or each.rounding or each.bitop)
+        instruction
+        for instruction in instructions(arch, "mma", a=a, b=b, c=sums.name, d=sums.name, kind="")
+        if instruction.layouts == ("row", "col")
+        and not (instruction.satfinite or instruction.rounding or instruction.bitop)
     ]
     if not found:
         raise LanewiseError(f"{arch} has no mma.sync that multiplies {a} by {b} and sums in {sums.name}")
-    return max(found, key=lambda each: each.m * each.n * each.k)
+    return max(found, key=lambda candidate: candidate.m * candidate.n * candidate.k)
 
 
 def instruction_widths(problem: Problem) -> tuple[int, ...]:

@@ -66,7 +66,7 @@ def require_fields(plan: Plan) -> None:
     for name, count in (("tile", 3), ("cluster", 2)):
         value = getattr(plan, name)
         if not (
-            isinstance(value, tuple) and len(value) == count and all(_is_positive(each) for each in value)
+            isinstance(value, tuple) and len(value) == count and all(_is_positive(part) for part in value)
         ):
             words = {2: "two", 3: "three"}[count]
             raise LanewiseError(f"{name}={value!r}: a plan takes {words} integers, each at least 1")

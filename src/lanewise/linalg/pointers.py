@@ -47,7 +47,7 @@ def flat(array: Any) -> Any:
     if isinstance(array, np.ndarray):
         if array.flags.c_contiguous:
             return array
-        steps = [each // array.itemsize for each in array.strides]
+        steps = [stride // array.itemsize for stride in array.strides]
         extent = 1 + sum((size - 1) * step for size, step in zip(array.shape, steps, strict=True))
         words = array.view(f"u{array.itemsize}")  # NumPy has no name for some types of ml_dtypes
         return np.lib.stride_tricks.as_strided(words, (extent,), (array.itemsize,)).view(array.dtype)

@@ -98,7 +98,7 @@ class QuantizedMatrix:
         key = (like.library, like.device)
         found = self.copies.get(key)
         if found is None:
-            parts = [to_device(like, each) for each in (self.words, self.scales)]
+            parts = [to_device(like, part) for part in (self.words, self.scales)]
             found = self.copies[key] = OnDevice.of(*parts)
         return found
 
@@ -204,7 +204,7 @@ def _block_scaled(w: AnyArray, fmt: BlockFormat, axis: int, dtype: object) -> Bl
     found = block_scaled(matrix, fmt, axis % 2, dtype, view.library)
     if view.device is None or view.library != "torch":
         return found
-    values, scales = (each.to(f"cuda:{view.device}") for each in (found.values, found.scales))
+    values, scales = (array.to(f"cuda:{view.device}") for array in (found.values, found.scales))
     return replace(found, values=values, scales=scales)
 
 

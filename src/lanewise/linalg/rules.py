@@ -367,7 +367,7 @@ def _problem(
         views.append(request.residual)
     steps = [_batch_strides(view, batch) for view in views]
     scales = [request.scale_a.batch, request.scale_b.batch]
-    steps += [each or (0,) * len(batch) for each in scales]
+    steps += [scale or (0,) * len(batch) for scale in scales]
     sizes, strides = merged_axes(batch, steps)
     if len(sizes) > 1 and 0 not in batch:
         return None

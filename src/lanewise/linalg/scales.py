@@ -128,7 +128,7 @@ def _block_format(view: View, name: str, a: View) -> BlockFormat:
 
 def matching_factors(a: Scale, b: Scale, element: Format) -> str:
     """Return the block-scaled format of a product, "" if it has none; an error if one of both lacks it."""
-    named = [each.block_format for each in (a, b)]
+    named = [scale.block_format for scale in (a, b)]
     if named == [None, None]:
         if element.name == "e2m1":
             raise LanewiseError(

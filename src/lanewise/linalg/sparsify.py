@@ -43,7 +43,7 @@ class OnDevice(NamedTuple):
         """Return a matrix whose values and metadata are two arrays of bytes."""
         from lanewise.gpu.arrays import locate
 
-        places = [locate(each, 0) for each in (values, metadata)]
+        places = [locate(array, 0) for array in (values, metadata)]
         assert places[0] is not None and places[1] is not None
         return cls(values, metadata, places[0].address, places[1].address)
 
@@ -80,7 +80,7 @@ class SparseMatrix:
 
             (library, _), found = next(iter(self.copies.items()))
             k, n = self.shape
-            values, metadata = (_to_host(each, library) for each in (found.values, found.metadata))
+            values, metadata = (_to_host(array, library) for array in (found.values, found.metadata))
             kept = values.view(self.format.dtype)[: n * self.leading].reshape(n, self.leading)[:, : k // 2]
             words = metadata[: len(metadata) // 4 * 4].view(np.int32)
             self.in_host_memory = np.ascontiguousarray(kept), indices_of(words, n, k, self.format)
@@ -109,7 +109,7 @@ class SparseMatrix:
 
             values = np.zeros((self.shape[1], self.leading), self.values.dtype)
             values[:, : self.k // 2] = self.values
-            parts = [to_device(like, each) for each in (values, ordered_metadata(self.indices, self.format))]
+            parts = [to_device(like, part) for part in (values, ordered_metadata(self.indices, self.format))]
             copy = self.copies[key] = OnDevice.of(*parts)
         return copy
 

@@ -135,12 +135,12 @@ def plans_to_measure(problem: Problem, arch: str) -> tuple[Plan, list[Plan]]:
     """
     gpu = GPUS[arch]
     usual = replace(plan_of(problem, arch), why="")
-    ranked = sorted(candidates(problem, arch), key=lambda each: estimate(problem, each, gpu).seconds)
-    unknown = [each for each in ranked[_MOST_CANDIDATES:] if each.schedule in _NOT_MODELLED]
-    others = (replace(with_copies(problem, each), why="") for each in ranked[:_MOST_CANDIDATES] + unknown)
+    ranked = sorted(candidates(problem, arch), key=lambda plan: estimate(problem, plan, gpu).seconds)
+    unknown = [plan for plan in ranked[_MOST_CANDIDATES:] if plan.schedule in _NOT_MODELLED]
+    others = (replace(with_copies(problem, plan), why="") for plan in ranked[:_MOST_CANDIDATES] + unknown)
     tried = [usual, *others]
     plans = [replace(plan, group=group) for plan in tried for group in (plan.group, *_GROUPS)]
-    return usual, [each for each in dict.fromkeys(plans) if each != usual]
+    return usual, [plan for plan in dict.fromkeys(plans) if plan != usual]
 
 
 class MeasuredPlan(NamedTuple):
@@ -161,7 +161,7 @@ def measure_plans(a: Any, b: Any, *, count: int = 16, **keywords: Any) -> list[M
 
     arch = arch_of_device(ordinal)
     usual, others = plans_to_measure(problem, arch)
-    plans = [usual, *[each for each in others if each.group == usual.group][: count - 1]]
+    plans = [usual, *[other for other in others if other.group == usual.group][: count - 1]]
     timer = _Timer(request.a.library, ordinal)
     calls = {plan: (lambda plan=plan: matmul(a, b, plan=plan, **keywords)) for plan in plans}
     times: dict[Plan, list[float]] = {plan: [] for plan in plans}

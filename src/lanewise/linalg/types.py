@@ -50,7 +50,7 @@ PRODUCTS = {
 }
 #: Formats of a bias or residual.
 ADDED = ("f16", "bf16", "f32", "f64")
-_RESULTS = tuple(dict.fromkeys(name for each in PRODUCTS.values() for name in each.results))
+_RESULTS = tuple(dict.fromkeys(name for product in PRODUCTS.values() for name in product.results))
 #: Formats of arrays that products take or give.
 TAKEN = tuple(dict.fromkeys((*PRODUCTS, *_RESULTS, "ue8m0")))
 
@@ -69,7 +69,7 @@ def names_taken(operand: str) -> str:
         taken = ("f16", "bf16")
     else:
         taken = ADDED if operand in ("bias", "residual") else ("f32",)
-    return ", ".join(FORMATS[each].dtype_name for each in taken)
+    return ", ".join(FORMATS[name].dtype_name for name in taken)
 
 
 def product_of(a: Format, b: Format) -> Product:
@@ -151,7 +151,7 @@ def result_of(product: Product, a: Format, given: Format | None, out_dtype: obje
     if chosen.name not in product.results:
         raise LanewiseError(
             f"products of {a.dtype_name} can give "
-            f"{', '.join(FORMATS[each].dtype_name for each in product.results)}, not {chosen.dtype_name}"
+            f"{', '.join(FORMATS[result].dtype_name for result in product.results)}, not {chosen.dtype_name}"
         )
     return chosen
 

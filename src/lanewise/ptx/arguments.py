@@ -37,7 +37,7 @@ def titled(function: Function, values: Sequence[object]) -> Iterator[tuple[str, 
     """
     parameters = function.parameters
     if len(values) != len(parameters):
-        names = ", ".join(described(each) for each in parameters)
+        names = ", ".join(described(parameter) for parameter in parameters)
         count = f"{len(parameters)} argument{'s' if len(parameters) != 1 else ''}"
         raise LanewiseError(f"{demangle(function.name)} takes {count} ({names}); {len(values)} given")
     for number, (variable, value) in enumerate(zip(parameters, values, strict=True)):
@@ -139,7 +139,7 @@ def _parameter_texts(name: str, source: str, count: int) -> tuple[str, ...] | No
         from lanewise.ptx.cuda_declarations import declared_parameters
 
         declared = declared_parameters(source, name)
-        texts = [each.type for each in declared] if declared is not None else ()
+        texts = [parameter.type for parameter in declared] if declared is not None else ()
     else:
         return None
     return tuple(texts) if len(texts) == count else None
@@ -175,7 +175,7 @@ class ParameterTypes:
         declared = declared_parameters(self.source, plain_name(self.function.name)) if self.source else None
         if declared is None or len(declared) != len(self.function.parameters):
             return None
-        return tuple(each.name for each in declared)
+        return tuple(parameter.name for parameter in declared)
 
     def of(self, variable: Variable) -> CudaType | None:
         """The type of a parameter; None if it is a struct of the user's, or nothing tells."""

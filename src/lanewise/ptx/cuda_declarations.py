@@ -172,7 +172,7 @@ def declared_parameters(source: str, kernel: str) -> list[DeclaredParameter] | N
     """
     text = _plain(source)
     signatures = {
-        tuple(each.type for each in parameters): parameters  # declarations may name them otherwise
+        tuple(parameter.type for parameter in parameters): parameters  # declarations may name them otherwise
         for match in re.finditer(
             rf"__global__[^;{{}}()]*\b{re.escape(kernel)}\s*\(([^{{;]*?)\)\s*[{{;]", text
         )

@@ -94,7 +94,7 @@ class CudaSource(CompiledSource):
         An instance by its arguments alone, as `mm<64>`, is left to `instance`.
         """
         is_instance = "<" in name and not name.endswith(")")
-        if is_instance or not any(each in name for each in self.undeduced):
+        if is_instance or not any(kernel in name for kernel in self.undeduced):
             return None
         if not has_nvcc():
             raise ToolMissing(
@@ -119,7 +119,9 @@ class CudaSource(CompiledSource):
             said = f"{expression!r}: {self.name} has no kernel {name!r}{hint}"
             return f"{said}\nkernels are {', '.join(dict.fromkeys(kernels))}" if kernels else said
         declared = re.search(rf"template\s*<[^;{{}}]*?__global__[^;{{}}()]*?\b{name}\s*\([^)]*\)", self.text)
-        shown = [each for each in complaints if not each.startswith("Error in parsing")] or complaints
+        shown = [
+            complaint for complaint in complaints if not complaint.startswith("Error in parsing")
+        ] or complaints
         lines = [f"{expression!r} cannot be made: {'; '.join(shown)}"]
         if declared is not None:
             lines.append(f"    {' '.join(declared[0].split())}")
@@ -130,7 +132,7 @@ class CudaSource(CompiledSource):
     def texts(self) -> list[str]:
         """The source, and the headers of its project that it includes."""
         main, headers = self._published.read()
-        return [main.text, *(each.text for each in headers.files.values())]
+        return [main.text, *(file.text for file in headers.files.values())]
 
     def default_instance(self, name: str) -> str:
         """The instance that a kernel's name alone means, if its template has defaults for all; else empty."""
@@ -225,7 +227,7 @@ def _words(name: str, given: Any) -> list[str]:
         words = list(given)
     except Exception:  # whatever an object does that is no sequence
         words = [None]
-    if not all(isinstance(each, str) for each in words):
+    if not all(isinstance(word, str) for word in words):
         raise LanewiseError(f"{name} is a list of texts, not {type(given).__name__} {shown(given)}")
     return words
 

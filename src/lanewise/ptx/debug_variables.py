@@ -81,8 +81,8 @@ class _Section:
 def _encoded(text: str) -> Iterator[bytes]:
     """Yield the bytes of a section's directives."""
     for width, values in _DIRECTIVE.findall(text):
-        for each in values.split(","):
-            plain = each.strip()
+        for word in values.split(","):
+            plain = word.strip()
             offset = plain.rpartition("+")[2] if "+" in plain else plain
             number = int(offset, 0) if re.fullmatch(r"-?(?:\d+|0[xX][0-9a-fA-F]+)", offset) else 0
             size = _WIDTHS[width]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -102,8 +102,8 @@ class PublishedSource:
         toolkit = [folder for major in (13, 12) for folder in include_folders(major)]
         named = _include_options(self.options)
         headers = read_headers(main, folder, named, STANDARD_HEADERS, toolkit)
-        for each in named:
-            _take_as_they_are(headers, each.resolve())
+        for header in named:
+            _take_as_they_are(headers, header.resolve())
         return main, headers
 
     def compile(self, expressions: Sequence[str] = (), *, launched: bool = False) -> DeviceCode:
@@ -130,7 +130,7 @@ class PublishedSource:
         """Everything that the PTX depends on, as text."""
         texts = {str(path): file.text for path, file in headers.files.items()}
         names = {
-            name: {each: str(path) for each, path in header.items()}
+            name: {included: str(path) for included, path in header.items()}
             for name, header in headers.resolved.items()
         }
         parts = [
@@ -161,7 +161,7 @@ def _take_as_they_are(headers: Headers, folder: Path) -> None:
 
 def _from_json(content: bytes) -> DeviceCode:
     parts = json.loads(content)
-    left_out = tuple(LeftOut(**each) for each in parts["left_out"])
+    left_out = tuple(LeftOut(**part) for part in parts["left_out"])
     names = (tuple(parts[name]) for name in ("templates", "undeduced"))
     return DeviceCode(Compiled(**parts["compiled"]), left_out, parts["refused"], *names)
 
@@ -201,7 +201,7 @@ class _Rounds:
         self.source, self.main, self.headers = source, main, headers
         self.files = {main.name: main, **{str(path): file for path, file in headers.files.items()}}
         self.wanted = list(expressions)
-        self.words = {word for each in self.wanted for word in re.findall(r"[^\W\d]\w*", each)}
+        self.words = {word for expression in self.wanted for word in re.findall(r"[^\W\d]\w*", expression)}
         self.complaints: set[tuple[str, int]] = set()
         self.program = Program(list(self.files.values()), self.words)
         self.templates = self._templates()
@@ -210,19 +210,23 @@ class _Rounds:
             if launched
             else UsedInstances()
         )
-        self.guessed = [each for each in self.used.expressions if each not in self.wanted]
+        self.guessed = [expression for expression in self.used.expressions if expression not in self.wanted]
         if self.guessed:
-            self.words |= {word for each in self.guessed for word in re.findall(r"[^\W\d]\w*", each)}
+            self.words |= {
+                word for expression in self.guessed for word in re.findall(r"[^\W\d]\w*", expression)
+            }
             self.program = Program(list(self.files.values()), self.words)
 
     def _templates(self) -> dict[str, Declaration]:
         """The kernels that are templates, by name."""
         return {
-            name: each
+            name: declaration
             for file in self.files.values()
-            for each in reversed(file.declared)
-            if each.is_template and each.tokens[2].text != ">" and self.program.is_kernel(each)
-            for name in each.names
+            for declaration in reversed(file.declared)
+            if declaration.is_template
+            and declaration.tokens[2].text != ">"
+            and self.program.is_kernel(declaration)
+            for name in declaration.names
         }
 
     def run(self) -> DeviceCode:
@@ -246,8 +250,8 @@ class _Rounds:
 
     def _undeduced(self) -> tuple[str, ...]:
         """The templates that host code launches and of which no instance was compiled."""
-        asked = [each.partition("<")[0].split("::")[-1].strip() for each in self.wanted]
-        made = {*asked, *(self.used.expressions[each] for each in self.guessed)}
+        asked = [expression.partition("<")[0].split("::")[-1].strip() for expression in self.wanted]
+        made = {*asked, *(self.used.expressions[guess] for guess in self.guessed)}
         return tuple(name for name in self.used.launched if name not in made)
 
     def _compile(self) -> Compiled:
@@ -297,7 +301,7 @@ class _Rounds:
             elif match["file"] == _EXPRESSIONS_FILE:
                 pragma = _EXPRESSION.search(log, match.end())
                 expression = pragma.group(1).strip() if pragma else ""
-                self.guessed = [each for each in self.guessed if each != expression]
+                self.guessed = [guess for guess in self.guessed if guess != expression]
             elif match["file"] in self.files:
                 self._leave_out_line(self.files[match["file"]], int(match["line"]), needed)
             else:
@@ -319,13 +323,13 @@ class _Rounds:
             self.program = Program(list(self.files.values()), self.words, self.complaints)
 
     def _leave_out_line(self, file: SourceFile, line: int, needed: set[Declaration]) -> None:
-        each = file.at_line(line)
-        if each is None or each in file.blanked:
+        declaration = file.at_line(line)
+        if declaration is None or declaration in file.blanked:
             return
-        if each not in needed:
-            file.blanked[each] = BY_THE_COMPILER
-        elif each.kind is Kind.TYPE:
-            for member in members(each):
+        if declaration not in needed:
+            file.blanked[declaration] = BY_THE_COMPILER
+        elif declaration.kind is Kind.TYPE:
+            for member in members(declaration):
                 within = file.lines.at(member.start) <= line <= file.lines.at(member.end - 1)
                 if within and member.kind is Kind.FUNCTION and not self.program.is_device(member):
                     file.blanked[member] = BY_THE_COMPILER
@@ -346,9 +350,9 @@ class _Rounds:
     def _left_out(self) -> tuple[LeftOut, ...]:
         """What was left out, by file and line: declarations of the source and of its headers, and headers."""
         declared = [
-            LeftOut(_what(each, why), each.name, name, file.line(each))
+            LeftOut(_what(declaration, why), declaration.name, name, file.line(declaration))
             for name, file in self.files.items()
-            for each, why in file.blanked.items()
+            for declaration, why in file.blanked.items()
         ]
         order = {name: at for at, name in enumerate(self.files)}
         return tuple(
@@ -379,46 +383,45 @@ def _blocks(log: str) -> list[str]:
     return [log[start:end].split("\n\n")[0] for start, end in pairwise([*starts, len(log)])]
 
 
-def _what(each: Declaration, why: str) -> str:
+def _what(declaration: Declaration, why: str) -> str:
     words = {
         Kind.FUNCTION: "function",
         Kind.TYPE: "type",
         Kind.VARIABLE: "variable",
         Kind.MACRO_CALL: "macro call",
     }
-    return words.get(each.kind, "declaration") + (
+    return words.get(declaration.kind, "declaration") + (
         "" if why != "dynamic parallelism" else " with dynamic parallelism"
     )
 
 
-def behind_conditions(files: Iterable[SourceFile], name: str) -> tuple[str, int, tuple[str, ...]] | None:
-    """Where a kernel is defined that the preprocessor left out: file, line and the conditions around it."""
+def _kernels(files: Iterable[SourceFile], name: str) -> Iterator[tuple[SourceFile, Declaration]]:
+    """Yield the declarations of a kernel, each with its file; a file that has its name is split first."""
     for file in files:
         if not file.is_split:
             if not re.search(rf"\b{re.escape(name)}\b", file.text):
                 continue
             file.split()
-        for each in file.declared:
-            if name in each.names and "__global__" in each.head_words() and each.conditions:
-                guards = tuple(one for one in each.conditions if not _is_guard(one, file))
-                if guards:
-                    return file.name, file.line(each), guards
+        for declared in file.declared:
+            if name in declared.names and "__global__" in declared.head_words():
+                yield file, declared
+
+
+def behind_conditions(files: Iterable[SourceFile], name: str) -> tuple[str, int, tuple[str, ...]] | None:
+    """Where a kernel is defined that the preprocessor left out: file, line and the conditions around it."""
+    for file, kernel in _kernels(files, name):
+        guards = tuple(condition for condition in kernel.conditions if not _is_guard(condition, file))
+        if guards:
+            return file.name, file.line(kernel), guards
     return None
 
 
 def has_defaults(files: Iterable[SourceFile], name: str) -> bool:
     """Whether a kernel is a template all of whose parameters have defaults."""
-    for file in files:
-        if not file.is_split:
-            if not re.search(rf"\b{re.escape(name)}\b", file.text):
-                continue
-            file.split()
-        for each in file.declared:
-            if name in each.names and each.is_template and "__global__" in each.head_words():
-                parameters = template_parameters(each.tokens)
-                if parameters and all(has_default for _, has_default in parameters):
-                    return True
-    return False
+    templates = (
+        template_parameters(kernel.tokens) for _, kernel in _kernels(files, name) if kernel.is_template
+    )
+    return any(parameters and all(has_default for _, has_default in parameters) for parameters in templates)
 
 
 def _is_guard(condition: str, file: SourceFile) -> bool:

@@ -21,9 +21,9 @@ def host_arguments(values: tuple[object, ...]) -> tuple[object, ...]:
     >>> host_arguments((1, 2.5, None))
     (1, 2.5, None)
     """
-    if all(each is None or isinstance(each, int | float | np.ndarray | np.generic) for each in values):
+    if all(value is None or isinstance(value, int | float | np.ndarray | np.generic) for value in values):
         return values
-    return tuple(host_array(each) for each in values)
+    return tuple(host_array(value) for value in values)
 
 
 def host_array(value: Any) -> Any:

@@ -95,10 +95,10 @@ def cluster_refusal(shape: Shape, arch: str, target: str) -> str | None:
     """Return why a GPU of an arch would not launch PTX with a target in such clusters; None if it would."""
     if shape.cluster is None:
         return None
-    for each in (target, arch):
-        if not cluster_blocks_of(each):
+    for name in (target, arch):
+        if not cluster_blocks_of(name):
             return (
-                f"clusters need sm_{CLUSTERS_SINCE} or later, and this is for {each}: compile the kernel for "
+                f"clusters need sm_{CLUSTERS_SINCE} or later, and this is for {name}: compile the kernel for "
                 f"sm_{CLUSTERS_SINCE}, or leave cluster= out"
             )
     most = cluster_blocks_of(arch)

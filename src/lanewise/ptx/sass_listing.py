@@ -59,7 +59,7 @@ def interleaved(text: str, texts: Mapping[str, str]) -> str:
     >>> interleaved('\\t//## File "/tmp/k.cu", line 2\\n  EXIT ;', {"k.cu": "void k() {\\n  return;"})
     '\\n// k.cu:2  return;\\n  EXIT ;'
     """
-    known = {name: each.split("\n") for name, each in texts.items()}
+    known = {name: text.split("\n") for name, text in texts.items()}
     written = []
     for line in text.split("\n"):
         mark = _MARK.match(line)
@@ -82,7 +82,7 @@ def marked(module: Module) -> str:
     lines = text.split("\n")
     starts = set()
     for function in (*module.entries.values(), *module.functions.values()):
-        starts |= {each.line for each in function.body or () if isinstance(each, Operation)}
+        starts |= {statement.line for statement in function.body or () if isinstance(statement, Operation)}
     for number in sorted(starts, reverse=True):
         if 0 < number <= len(lines) and "{" not in lines[number - 1].split("//")[0].split(";")[0]:
             lines.insert(number - 1, f"\t.loc 1 {number} 0")

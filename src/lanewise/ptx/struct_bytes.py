@@ -66,7 +66,7 @@ def _numbers(value: object) -> Sequence[object] | None:
     if isinstance(value, bool | int | float | np.number | np.bool_):
         return [value]
     if isinstance(value, tuple | list) and all(
-        isinstance(each, bool | int | float | np.number) for each in value
+        isinstance(item, bool | int | float | np.number) for item in value
     ):
         return value
     return None
@@ -79,7 +79,7 @@ def _of_numbers(
     if kind is None or len(numbers) != kind.numbers:
         given = f"; {len(numbers)} given" if kind is not None else f", not {type(value).__name__} {value!r}"
         raise LanewiseError(f"argument {title} is {_called(size, kind)}: {_what_to_pass(size, kind)}{given}")
-    return b"".join(_number(title, each, kind) for each in numbers)
+    return b"".join(_number(title, number, kind) for number in numbers)
 
 
 def _number(title: str, number: Any, kind: CudaType) -> bytes:

@@ -127,9 +127,9 @@ def texture(
             + ('pass read="normalized_float"' if small_integer else "convert it to float32")
         )
     colours = (border,) * 4 if isinstance(border, int | float) else tuple(border)
-    if len(colours) not in (1, 2, 4) or not all(isinstance(each, int | float) for each in colours):
+    if len(colours) not in (1, 2, 4) or not all(isinstance(colour, int | float) for colour in colours):
         raise LanewiseError(f"border= is a number, or one for each of up to four channels, not {border!r}")
-    r, g, b, a = (float(each) for each in (*colours, 0.0, 0.0, 0.0)[:4])
+    r, g, b, a = (float(colour) for colour in (*colours, 0.0, 0.0, 0.0)[:4])
     if image["dtype"].kind != "f" and read == "element" and any(not x.is_integer() for x in (r, g, b, a)):
         raise LanewiseError(f"border={border!r}: the texels are integers, and so must the border be")
     return Texture(

@@ -63,7 +63,7 @@ class ArgumentArray:
             return None
         order: Any = "C" if self.array.flags.c_contiguous else "F"
         index = np.unravel_index(offset // self.array.itemsize, self.array.shape, order)
-        return tuple(int(each) for each in index)
+        return tuple(int(coordinate) for coordinate in index)
 
     def __repr__(self) -> str:
         return f"<{self.name}: {self.array.dtype}{list(self.array.shape)}>"
@@ -73,15 +73,15 @@ def argument_arrays(
     entry: Entry, values: tuple[object, ...], addresses: dict[int, int]
 ) -> list[ArgumentArray]:
     """Return the arrays among the arguments, under the names of their parameters, or as arg0, arg1, …."""
-    names = [own_name(each) for each in entry.parameters]
+    names = [own_name(parameter) for parameter in entry.parameters]
     cuda = entry.module.cuda
     if cuda is not None and not any(names):
         own = entry.demangled.split("(")[0].split("<")[0].split()[-1].split("::")[-1]
         declared = declared_parameters(cuda.text, own)
         if declared is not None and len(declared) == len(names):
-            names = [each.name for each in declared]
+            names = [parameter.name for parameter in declared]
     # Of a tensor map, it is the array that the map describes.
-    arrays = [each.array if isinstance(each, TensorMap) else each for each in values]
+    arrays = [value.array if isinstance(value, TensorMap) else value for value in values]
     return [
         ArgumentArray(name or f"arg{number}", addresses[id(value)], value)
         for number, (name, value) in enumerate(zip(names, arrays, strict=False))
@@ -108,7 +108,7 @@ class SharedArray:
     def shape(self) -> tuple[int, ...]:
         """The shape of the array: the sizes of the layout's modes."""
         shape = self.layout.shape
-        return tuple(size(each) for each in shape) if isinstance(shape, tuple) else (shape,)
+        return tuple(size(mode) for mode in shape) if isinstance(shape, tuple) else (shape,)
 
     @cached_property
     def indices(self) -> npt.NDArray[np.int64]:
@@ -152,7 +152,7 @@ class SharedArray:
         number = int(self._by_index[place]) if place < len(self._by_index) else -1
         if number < 0:
             return None
-        return tuple(int(each) for each in np.unravel_index(number, self.shape))
+        return tuple(int(coordinate) for coordinate in np.unravel_index(number, self.shape))
 
 
 def word_bytes(elements: Format | AnyDtype) -> int:
@@ -185,11 +185,11 @@ class SharedArrays:
     def __init__(self, program: Program, names: SourceNames | None) -> None:
         self.variables = dict(_shared_variables(program))
         self.declared: dict[str, SharedArray] = {}
-        for name, each in names.arrays.items() if names is not None else ():
-            variable = self.variables.get(each.symbol)
+        for name, array in names.arrays.items() if names is not None else ():
+            variable = self.variables.get(array.symbol)
             if variable is not None:
-                start = variable.address + each.offset
-                self.declared[name] = SharedArray(name, start, each.format, each.layout)
+                start = variable.address + array.offset
+                self.declared[name] = SharedArray(name, start, array.format, array.layout)
         cuda = program.module.cuda
         for full, variable in self.variables.items() if cuda is not None else ():
             name = source_name(full)
@@ -231,7 +231,7 @@ class SharedArrays:
             return next(iter(self.variables.values()))
         if name in self.variables:
             return self.variables[name]
-        own = [each for full, each in self.variables.items() if source_name(full) == name]
+        own = [variable for full, variable in self.variables.items() if source_name(full) == name]
         if len(own) == 1:
             return own[0]
         known = [*self.declared, *(source_name(full) for full in self.variables)]
@@ -247,9 +247,9 @@ class SharedArrays:
 
 def _declared_in(source: str, name: str, variable: Symbol) -> SharedArray | None:
     """Return a variable as CUDA C++ declares it; None if that is not understood, or the bytes do not fit."""
-    for each in declared_shared(source, name):
-        kind = cuda_type(each.type) or cuda_type(aliased_type(source, each.type))
-        shape = tuple(computed_number(source, size) or 0 for size in each.sizes) or (1,)
+    for declaration in declared_shared(source, name):
+        kind = cuda_type(declaration.type) or cuda_type(aliased_type(source, declaration.type))
+        shape = tuple(computed_number(source, size) or 0 for size in declaration.sizes) or (1,)
         if kind is None or kind.size * product(shape) != variable.size:
             continue
         if kind.numbers > 1:
@@ -281,8 +281,8 @@ def _shared_variables(program: Program) -> Iterator[tuple[str, Symbol]]:
         return Symbol(symbol.name, "shared", start, symbol.size)
 
     def symbols(operand: ResolvedOperand) -> Iterator[Symbol]:
-        for each in elements_of(operand):
-            inner = each.base if isinstance(each, MemoryOperand) else each
+        for part in elements_of(operand):
+            inner = part.base if isinstance(part, MemoryOperand) else part
             if isinstance(inner, Symbol) and inner.space in ("shared", "dynamic"):
                 yield first(inner)
 

@@ -53,7 +53,7 @@ class Difference:
 def _some(values: object) -> str:
     """Return the first few of some values as text."""
     flat = np.asarray(values).ravel()
-    return ", ".join(str(each) for each in flat[:4]) + (", …" if flat.size > 4 else "")
+    return ", ".join(str(value) for value in flat[:4]) + (", …" if flat.size > 4 else "")
 
 
 def compare_runs(mine: Recording, other: Recording) -> Difference | None:
@@ -62,8 +62,8 @@ def compare_runs(mine: Recording, other: Recording) -> Difference | None:
     Warps are compared one by one, because the order between warps may differ.
     """
     differences: list[tuple[int, Difference]] = []
-    for linear in (each for each in mine.run.blocks if each in other.run.blocks):
-        for warp in (each for each in mine.run.warps if each in other.run.warps):
+    for linear in (block for block in mine.run.blocks if block in other.run.blocks):
+        for warp in (warp for warp in mine.run.warps if warp in other.run.warps):
             different = _compare_warps(mine, other, linear, warp)
             if different is not None:
                 differences.append(different)
@@ -81,7 +81,7 @@ def _compare_warps(
 ) -> tuple[int, Difference] | None:
     """Return the first entry of a warp that differs, and the difference."""
     ours, theirs = _entries(mine, linear, warp), _entries(other, linear, warp)
-    texts = [_texts(each) for each in (mine, other)]
+    texts = [_texts(recording) for recording in (mine, other)]
     common = min(len(ours), len(theirs))
     for number in np.flatnonzero(_may_differ(mine, other, ours[:common], theirs[:common])).tolist():
         first, second = int(ours[number]), int(theirs[number])
@@ -108,15 +108,15 @@ def _may_differ(mine: Recording, other: Recording, ours: Numbers, theirs: Number
     """Return which pairs of entries are not the same byte for byte: only these need a closer look."""
     a, b = mine.log.entries[ours], other.log.entries[theirs]
     differs = (a["active"] != b["active"]) | (a["state"] != b["state"])
-    sizes = [np.array([point.size for point in each.log.points]) for each in (mine, other)]
+    sizes = [np.array([point.size for point in recording.log.points]) for recording in (mine, other)]
     size = sizes[0][a["point"]]
     differs |= size != sizes[1][b["point"]]
     heads = {head: number for number, head in enumerate({*_texts(mine), *_texts(other)})}
-    kinds = [np.array([heads[head] for head in _texts(each)]) for each in (mine, other)]
+    kinds = [np.array([heads[head] for head in _texts(recording)]) for recording in (mine, other)]
     differs |= kinds[0][a["point"]] != kinds[1][b["point"]]
-    for each in np.unique(size[~differs]):
-        span = np.arange(int(each))
-        for chosen in np.array_split(np.flatnonzero(~differs & (size == each)), 1 + len(size) // _AT_ONCE):
+    for bytes_ in np.unique(size[~differs]):
+        span = np.arange(int(bytes_))
+        for chosen in np.array_split(np.flatnonzero(~differs & (size == bytes_)), 1 + len(size) // _AT_ONCE):
             left = mine.log.memory[a["payload"][chosen][:, None] + span]
             right = other.log.memory[b["payload"][chosen][:, None] + span]
             differs[chosen] |= (left != right).any(axis=1)
@@ -138,38 +138,40 @@ class _Pair:
 
     def steps(self) -> tuple[Step | None, Step | None]:
         """Return both as steps."""
-        numbers = [each.step_of(entry) for each, entry in zip(self.recordings, self.entries, strict=True)]
+        numbers = [
+            recording.step_of(entry) for recording, entry in zip(self.recordings, self.entries, strict=True)
+        ]
         mine, other = (
-            Step(each, number) if number is not None else None
-            for each, number in zip(self.recordings, numbers, strict=True)
+            Step(recording, number) if number is not None else None
+            for recording, number in zip(self.recordings, numbers, strict=True)
         )
         return mine, other
 
     def difference(self, what: str, lanes: Any = (), ours: Any = None, theirs: Any = None) -> Difference:
         """Return the difference of both."""
-        return Difference(*self.steps(), what, tuple(int(each) for each in lanes), ours, theirs)
+        return Difference(*self.steps(), what, tuple(int(lane) for lane in lanes), ours, theirs)
 
     def compare(self) -> Difference | None:
         """Return in what they differ: lanes, registers or memory."""
-        a, b = (int(each["active"]) for each in self.headers)
+        a, b = (int(header["active"]) for header in self.headers)
         if a != b:
             lanes = np.flatnonzero(lanes_of(a ^ b))
             return self.difference("other lanes are active", lanes, lanes_of(a)[lanes], lanes_of(b)[lanes])
-        logs = [each.log for each in self.recordings]
+        logs = [recording.log for recording in self.recordings]
         points = [log.points[number] for log, number in zip(logs, self.points, strict=True)]
         active = lanes_of(a)
         for mine, other in zip(points[0].registers, points[1].registers, strict=False):
             ours, theirs = (
-                log.register(entry, each)
-                for log, entry, each in zip(logs, self.entries, (mine, other), strict=True)
+                log.register(entry, register)
+                for log, entry, register in zip(logs, self.entries, (mine, other), strict=True)
             )
             unlike = self._unlike(ours, theirs, active)
             if unlike.any():
                 lanes = np.flatnonzero(unlike)
                 pair = [Step(r, n).written for r, n in self._numbers()]
                 values = [
-                    each[register.register.name][lanes]
-                    for each, register in zip(pair, (mine, other), strict=False)
+                    value[register.register.name][lanes]
+                    for value, register in zip(pair, (mine, other), strict=False)
                 ]
                 values += [ours[lanes], theirs[lanes]][len(values) :]
                 return self.difference(f"{mine.register.name} gets another value", lanes, *values)
@@ -177,8 +179,8 @@ class _Pair:
             if first.size != second.size:
                 continue
             ours, theirs = (
-                log.bytes_of(entry, each)
-                for log, entry, each in zip(logs, self.entries, (first, second), strict=True)
+                log.bytes_of(entry, register)
+                for log, entry, register in zip(logs, self.entries, (first, second), strict=True)
             )
             rows = logs[0].addresses(self.entries[0], first) != 0
             unlike = rows & (ours != theirs).any(axis=1)
@@ -188,10 +190,12 @@ class _Pair:
         return None
 
     def _numbers(self) -> list[tuple[Recording, int]]:
-        numbers = [each.step_of(entry) for each, entry in zip(self.recordings, self.entries, strict=True)]
+        numbers = [
+            recording.step_of(entry) for recording, entry in zip(self.recordings, self.entries, strict=True)
+        ]
         return [
-            (each, number)
-            for each, number in zip(self.recordings, numbers, strict=True)
+            (recording, number)
+            for recording, number in zip(self.recordings, numbers, strict=True)
             if number is not None
         ]
 
@@ -213,8 +217,8 @@ class _Pair:
         if ours.dtype == np.uint64 and ours.ndim == 1:
             for lane in np.flatnonzero(unlike):
                 places = [
-                    _argument_offset(each.arguments, int(values[lane]))
-                    for each, values in zip(self.recordings, (ours, theirs), strict=True)
+                    _argument_offset(recording.arguments, int(values[lane]))
+                    for recording, values in zip(self.recordings, (ours, theirs), strict=True)
                 ]
                 if places[0] is not None and places[0] == places[1]:
                     unlike[lane] = False
@@ -231,9 +235,9 @@ def _argument_offset(arguments: list[ArgumentArray], address: int) -> tuple[int,
 
 def compare_with_array(mine: Recording, expected: object, name: str) -> Difference | None:
     """Return the first step that wrote an element of an argument that is not the expected one at the end."""
-    array = next((each for each in mine.arguments if each.name == name), None)
+    array = next((argument for argument in mine.arguments if argument.name == name), None)
     if array is None:
-        names = ", ".join(each.name for each in mine.arguments) or "none"
+        names = ", ".join(argument.name for argument in mine.arguments) or "none"
         raise LanewiseError(f"the launch has no array {name}: its arrays are {names}")
     wanted = np.asarray(expected)
     if wanted.shape != array.array.shape:
@@ -260,7 +264,7 @@ def compare_with_array(mine: Recording, expected: object, name: str) -> Differen
     write, element = min(wrong)
     entry, row = int(writes.entry[write]), int(writes.row[write])
     number = mine.step_of(entry)
-    index = tuple(int(each) for each in np.unravel_index(element, array.array.shape, order=order))
+    index = tuple(int(coordinate) for coordinate in np.unravel_index(element, array.array.shape, order=order))
     value = np.frombuffer(last[element][1], array.array.dtype)[0]
     what = f"{name}{list(index)} is not what was expected ({len(wrong)} elements are not)"
     step = Step(mine, number) if number is not None else None

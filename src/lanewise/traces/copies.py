@@ -70,7 +70,7 @@ class _Groups:
         self.closed[key] = waiting[len(done) :]
         if all_copies:
             done = [*done, self.open.pop(key, [])]
-        for number in (each for group in done for each in group):
+        for number in (copy for group in done for copy in group):
             self.copies[number] = self.copies[number]._replace(completed=step)
 
 
@@ -125,7 +125,9 @@ class _TensorPipe:
         elif op.record.multiplies or op.has("st") or op.has("cp") or op.has("shift"):
             own = self.stores if op.has("st") else self.issued
             own.setdefault(key, []).append(len(copies))
-            words = sum(each.words for each in tensor_reading(self.recording).accesses(entry) if each.writes)
+            words = sum(
+                access.words for access in tensor_reading(self.recording).accesses(entry) if access.writes
+            )
             copies.append(now._replace(bytes=4 * words))
 
     def _arrival(self, entry: int) -> int | None:
@@ -142,12 +144,12 @@ def _issued_by(point: Point) -> Proxy | None:
         for access in point.accesses
         if access.located.access.asynchronous and access.located.access.writes
     )
-    return next((each.proxy for each in writes), None)
+    return next((write.proxy for write in writes), None)
 
 
 def _tells_mbarrier(point: Point) -> bool:
     """Return whether an mbarrier is told of the copy, which then belongs to no group."""
-    return point.op is not None and any("complete_tx" in each for each in point.op.modifiers)
+    return point.op is not None and any("complete_tx" in modifier for modifier in point.op.modifiers)
 
 
 def _arrival(recording: Recording, entry: int) -> int | None:
@@ -172,7 +174,9 @@ def _bytes(recording: Recording, entry: int, point: Point) -> int | None:
     written = log.runs.size[log.runs.issuer == entry]
     if len(written):
         return int(written.sum())
-    fixed = [each.located for each in point.accesses if each.located.access.writes and each.located.size]
+    fixed = [
+        access.located for access in point.accesses if access.located.access.writes and access.located.size
+    ]
     if fixed and fixed[0].access.proxy is Proxy.GENERIC:
         return fixed[0].size * int(log.entries["active"][entry]).bit_count()
     return None

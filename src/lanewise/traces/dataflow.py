@@ -59,7 +59,7 @@ class Dataflow:
         if op is None or op.opcode == CALL_RESULTS:
             targets = self._passed_to(point)
             return self._passed(
-                entry, place, [n for n, each in enumerate(targets) if each in place.registers]
+                entry, place, [n for n, target in enumerate(targets) if target in place.registers]
             )
         if op.opcode == BARRIER_RESULT:
             return []
@@ -82,7 +82,7 @@ class Dataflow:
         self, entry: int, op: Op, operands: list[MatrixOperand], place: RegisterPlace
     ) -> list[Source]:
         """D[row, col] comes from C[row, col], a row of A and a column of B."""
-        by_name = {each.name: each for each in operands}
+        by_name = {operand.name: operand for operand in operands}
         d = by_name.get("d")
         if d is not None and d.operand.threads > LANES:
             return self._warpgroup.product(entry, op, by_name, place)
@@ -143,7 +143,7 @@ class Dataflow:
     def _offset_in_row(self, op: Op, access: LoggedAccess, place: RegisterPlace) -> int:
         """Return how many bytes after a lane's address the bytes of a register were loaded from."""
         elements = elements_of(op.operands[access.located.access.data])
-        number = next((n for n, each in enumerate(elements) if each in place.registers), 0)
+        number = next((n for n, element in enumerate(elements) if element in place.registers), 0)
         return number * (access.located.size // max(len(elements), 1)) + place.first
 
     def _shuffled(self, entry: int, op: Op, place: RegisterPlace) -> list[Source]:
@@ -152,7 +152,7 @@ class Dataflow:
         results = elements_of(op.operands[0])
         if not isinstance(source, Register) or place.registers[0] is not results[0]:
             return list(self._computed(op, place))
-        b, c = (self._number(each, place, entry) for each in op.operands[2:4])
+        b, c = (self._number(operand, place, entry) for operand in op.operands[2:4])
         lane = _shuffle_source(op, place.lane, b, c)
         where = RegisterPlace(place.block, place.warp, lane, (source,), place.first, place.size)
         return [Source(where, f"{source.name} of lane {lane}")]
@@ -201,7 +201,7 @@ class Dataflow:
                         first = max(place.first - start, 0)
                         yield self._operand(part, place, first, min(place.size, width))
                 return
-            number = next((n for n, each in enumerate(whole) if each in place.registers), 0)
+            number = next((n for n, register in enumerate(whole) if register in place.registers), 0)
             yield self._operand(parts[0], place, number * size + place.first, place.size)
             return
         if len(used) == 2 and op.opcode == "cvt" and op.types[0].endswith("x2") and place.size:
@@ -211,9 +211,9 @@ class Dataflow:
                 yield self._operand(used[place.first < half], place)
                 return
         # Halves of a register have nothing to do with each other where every operand is a pair.
-        is_pair = bool(op.types) and all(each in _PAIRS for each in op.types) and 0 < place.size < 4
-        for each in used:
-            for part in elements_of(each):
+        is_pair = bool(op.types) and all(kind in _PAIRS for kind in op.types) and 0 < place.size < 4
+        for source in used:
+            for part in elements_of(source):
                 yield self._operand(part, place, *((place.first, place.size) if is_pair else ()))
 
     def _operand(
@@ -294,13 +294,13 @@ class Dataflow:
             base = access.located.address.base
             targets = self._passed_to(point)
             passed = RegisterPlace(block, warp, row, (), offset, place.size)
-            return self._passed(entry, passed, [n for n, each in enumerate(targets) if each == base])
+            return self._passed(entry, passed, [n for n, target in enumerate(targets) if target == base])
         if op.record.is_atomic:
             old = Source(MemoryPlace(place.address, place.size, place.block, warp, row), "the value before")
             return [old, *self._data(op, here)]
         if op.record.is_plain_store:
             return [self._stored(op, access, here, offset, place.size, None)]
-        reads = [each for each in point.accesses if each.located.access.reads]
+        reads = [access for access in point.accesses if access.located.access.reads]
         if reads:  # a copy from memory to memory
             start = int(self.log.addresses(entry, reads[0])[row])
             return [Source(self._memory(start + offset, place.size, here))] if start else []
@@ -342,7 +342,7 @@ class Dataflow:
             return self.tensor.written(entry, lane, int(self.log.writes.entry[write]), place)
         header, accesses = self.log.entries[entry], self.log.point(entry).accesses
         here = RegisterPlace(int(header["block"]), int(header["warp"]), lane, (), 0, 0)
-        reads = [each for each in accesses if each.located.access.kind is AccessKind.READ]
+        reads = [access for access in accesses if access.located.access.kind is AccessKind.READ]
         before = [old] if accesses[0].located.access.kind is AccessKind.ATOMIC else []
         if not reads:  # st.async and red.async
             return [*before, self._stored(op, accesses[0], here, offset, place.size, entry)]

@@ -43,10 +43,10 @@ class Descriptions:
 
     def _shared(self, offset: int) -> str:
         arrays = self.recording.shared_arrays
-        for each in arrays.all():
-            index = each.index_at(offset)
+        for array in arrays.all():
+            index = array.index_at(offset)
             if index is not None:
-                return f"{each.name}{list(index)}"
+                return f"{array.name}{list(index)}"
         for name, symbol in arrays.variables.items():
             if 0 <= offset - symbol.address < symbol.size:
                 within = offset - symbol.address

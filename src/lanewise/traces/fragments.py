@@ -34,15 +34,15 @@ def matrix_operands(op: Op, arch: str) -> list[MatrixOperand]:
         return []
     instruction = instruction.on(arch)
     given = [
-        (number, each)
-        for number, each in enumerate(op.operands)
+        (number, operand)
+        for number, operand in enumerate(op.operands)
         if op.record.role(number) is not Role.ADDRESS
     ]
     names = MATRICES if instruction.multiplies else tuple(instruction.operands)
     operands = []
-    for name, (number, each) in zip(names, given, strict=False):
+    for name, (number, resolved) in zip(names, given, strict=False):
         operand = instruction.operands.get(name)
-        registers = tuple(part for part in elements_of(each) if isinstance(part, Register))
+        registers = tuple(part for part in elements_of(resolved) if isinstance(part, Register))
         if operand is not None and len(registers) == operand.registers:
             is_result = op.record.role(number) is Role.DEFINED
             operands.append(MatrixOperand(name, operand, registers, is_result))
@@ -60,7 +60,7 @@ def operands_with(program: Program, arch: str, wanted: list[tuple[Register, ...]
         for matrix_operand in matrix_operands(op, arch):
             if len(matrix_operand.registers) >= len(wanted) and _holds(matrix_operand.registers, wanted):
                 operands.append((not op.record.multiplies, matrix_operand))
-    yield from (each for _, each in sorted(operands, key=lambda pair: pair[0]))
+    yield from (operand for _, operand in sorted(operands, key=lambda pair: pair[0]))
 
 
 def _holds(registers: tuple[Register, ...], wanted: list[tuple[Register, ...]]) -> bool:
@@ -74,7 +74,7 @@ def _holds(registers: tuple[Register, ...], wanted: list[tuple[Register, ...]]) 
 
 def no_fragment(name: str, text: str, operands: list[MatrixOperand]) -> LanewiseError:
     """Return the error for a name that no matrix instruction knows."""
-    own = ", ".join(each.name for each in operands)
+    own = ", ".join(operand.name for operand in operands)
     here = f"{text} has {own}; " if own else ""
     return LanewiseError(
         f"{name} is no fragment: {here}a fragment is an operand of the step's own matrix instruction (a, b, "

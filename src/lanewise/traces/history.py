@@ -37,7 +37,7 @@ class RegisterHistory:
         self, block: int, warp: int, registers: Sequence[Register]
     ) -> tuple[Numbers, dict[int, LoggedRegister]]:
         """Return the entries of a warp that wrote one of some registers, and where their points log it."""
-        key = block, warp, tuple(each.offset for each in registers)
+        key = block, warp, tuple(register.offset for register in registers)
         if key not in self._kept:
             log = self.log
             by_point: dict[int, LoggedRegister] = {}
@@ -105,7 +105,7 @@ class MemoryHistory:
         writes = self.writes
         # Tensor memory has many words and few writes: those are looked through one by one.
         elsewhere = np.flatnonzero(writes.address < np.uint64(abi.TENSOR_WINDOW))
-        writes = MemoryWrites._make(each[elsewhere] for each in writes)
+        writes = MemoryWrites._make(write[elsewhere] for write in writes)
         first = writes.address >> np.uint64(2)
         last = (writes.address + np.maximum(writes.size, 1).astype(np.uint64) - np.uint64(1)) >> np.uint64(2)
         counts = (last - first).astype(np.int64) + 1
@@ -148,7 +148,7 @@ class MemoryHistory:
         key = block, address
         if key not in self._words:
             words, which = self._by_word
-            low, high = (np.searchsorted(words, np.uint64(address >> 2), each) for each in ("left", "right"))
+            low, high = (np.searchsorted(words, np.uint64(address >> 2), side) for side in ("left", "right"))
             writes, numbers = self.writes, which[low:high]
             whole = (writes.address[numbers] == address) & (writes.size[numbers] == 8)
             numbers = numbers[whole & (writes.block[numbers] == block) & (writes.offset[numbers] != NOT_KEPT)]

@@ -68,9 +68,9 @@ class RegisterNames:
                 if register not in known:
                     self.by_name[register.name] = (*known, register)
         self.variables = {
-            name: each
+            name: of_name
             for name, variable in (names.variables.items() if names is not None else ())
-            if (each := self._variable(name, variable.registers, variable.format, variable.operand))
+            if (of_name := self._variable(name, variable.registers, variable.format, variable.operand))
         }
         #: Variables that are numbers, lists, tuples or dicts while the kernel is traced.
         self.values: dict[str, NamedValue] = {
@@ -87,18 +87,22 @@ class RegisterNames:
             case SourceVariable():
                 return self._variable(name, value.registers, value.format, value.operand)
             case tuple():
-                return {at: self._value(f"{name}[{at}]", each) for at, each in enumerate(value)}
+                return {at: self._value(f"{name}[{at}]", item) for at, item in enumerate(value)}
             case dict():
-                return {key: self._value(f"{name}[{key!r}]", each) for key, each in value.items()}
+                return {key: self._value(f"{name}[{key!r}]", item) for key, item in value.items()}
         return value
 
     def _add_debug_variables(self, program: Program) -> None:
         """Add the variables of CUDA C++ that was compiled with debug information; the kernel's come first."""
         declared = debug_variables(program.module.text or "")
-        for body in sorted(program.bodies, key=lambda each: not each.function.is_entry):
-            mine = {each.name: each for op in body.ops for each in all_registers(op)} if declared else {}
+        for body in sorted(program.bodies, key=lambda body: not body.function.is_entry):
+            mine = (
+                {register.name: register for op in body.ops for register in all_registers(op)}
+                if declared
+                else {}
+            )
             for variable in declared:
-                registers = tuple(mine[each] for each in variable.registers if each in mine)
+                registers = tuple(mine[register] for register in variable.registers if register in mine)
                 if variable.function != body.function.name or not registers:
                     continue
                 fits = variable.type[1:] == str(registers[0].bits)
@@ -114,7 +118,7 @@ class RegisterNames:
     ) -> Variable | None:
         """Return a variable by the names of its registers; None if the kernel uses none of them."""
         registers = tuple(
-            tuple(register for each in names for register in self.by_name.get(each, ())) for names in elements
+            tuple(register for name in names for register in self.by_name.get(name, ())) for names in elements
         )
         if not all(registers):
             return None
@@ -127,9 +131,9 @@ class RegisterNames:
         known = self.variables.get(name)
         if known is not None:
             return known
-        for each in (name, f"%{name}"):
-            if each in self.by_name:
-                return Variable(each, (self.by_name[each],))
+        for spelling in (name, f"%{name}"):
+            if spelling in self.by_name:
+                return Variable(spelling, (self.by_name[spelling],))
         names = [*self.variables, *self.by_name]
         close = nearest(name, names) or nearest(f"%{name}", names)
         hint = f"; did you mean {close}?" if close else ""

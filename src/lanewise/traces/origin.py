@@ -73,8 +73,8 @@ class Origins:
     def _written_register(self, writer: int, place: RegisterPlace) -> RegisterPlace:
         """Return the place with the one register that the entry has written."""
         point = self.recording.log.point(writer)
-        written = {each.register for each in point.registers}
-        registers = tuple(each for each in place.registers if each in written)
+        written = {register.register for register in point.registers}
+        registers = tuple(register for register in place.registers if register in written)
         return RegisterPlace(place.block, place.warp, place.lane, registers, place.first, place.size)
 
     def _memory(self, place: MemoryPlace, entry: int, format: Format | None) -> Origin:
@@ -218,7 +218,7 @@ class Origin:
             assert self.place is not None
             origins = dataflow.of_register(self.entry, self.place)
         format = self._format if self._is_moved else None
-        return tuple(self._origins.source(each, self.entry, format) for each in origins)
+        return tuple(self._origins.source(origin, self.entry, format) for origin in origins)
 
     @property
     def _is_moved(self) -> bool:
@@ -305,11 +305,11 @@ class Origin:
         # The first is an accumulator's past; the last ones are of B as the ones after the first are of A.
         kept = sources if len(sources) <= width else (*sources[: width - 1], sources[-1])
         left = len(sources) - len(kept)
-        for number, each in enumerate(kept):
+        for number, node in enumerate(kept):
             last = number == len(kept) - 1
             if last and left:
                 yield f"{indent}├ … {left} more"
-            lines = each._lines(depth - 1, width, indent + ("  " if last else "│ "))
+            lines = node._lines(depth - 1, width, indent + ("  " if last else "│ "))
             yield f"{indent}{'└' if last else '├'} {next(lines)}"
             yield from lines
 

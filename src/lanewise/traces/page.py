@@ -87,7 +87,7 @@ def page_data(recording: Recording, most: int = MOST_BYTES) -> dict[str, Any]:
         "names": by_register,
         "ptx": (recording.module.text or str(recording.module)).splitlines(),
         "files": _files(recording),
-        "blocks": {str(each): recording.block_at(each) for each in run.blocks},
+        "blocks": {str(block): recording.block_at(block) for block in run.blocks},
         "waits": _waits(recording),
         "shared": _shared(recording),
         "tensor": _tensor(recording, count, most) if tensor_reading(recording).is_used else None,
@@ -154,12 +154,12 @@ def _point(recording: Recording, point: Point, layouts: _Layouts) -> dict[str, o
         "kind": _kind(point),
         "registers": [
             {
-                "name": each.register.name,
-                "type": each.register.type,
-                "bits": each.register.bits,
-                "at": each.offset,
+                "name": register.register.name,
+                "type": register.register.type,
+                "bits": register.register.bits,
+                "at": register.offset,
             }
-            for each in point.registers
+            for register in point.registers
         ],
         "accesses": [
             {
@@ -195,8 +195,8 @@ def _point(recording: Recording, point: Point, layouts: _Layouts) -> dict[str, o
 def _held_type(recording: Recording, matrix: MatrixOperand) -> str:
     """Return the type of a matrix's elements; of what ldmatrix loads, as a product takes it."""
     own = matrix.operand.format
-    for each in operands_with(recording.program, recording.run.arch, [(matrix.registers[0],)]):
-        format = each.operand.format
+    for operand in operands_with(recording.program, recording.run.arch, [(matrix.registers[0],)]):
+        format = operand.operand.format
         return format.name if own.name.startswith("b") and format.bits == own.bits else own.name
     return own.name
 
@@ -258,7 +258,7 @@ def _tensor(recording: Recording, count: int, most: int) -> dict[str, object]:
         "touched": {
             str(step): touched
             for step, entry in enumerate(recording.steps[:count].tolist())
-            if (touched := [_touched(recording, entry, each) for each in reading.accesses(entry)])
+            if (touched := [_touched(recording, entry, access) for access in reading.accesses(entry)])
         },
     }
 
@@ -287,7 +287,7 @@ def _kind(point: Point) -> str:
     if op.record.waits in (Waits.BARRIER, Waits.PHASE):
         return "barrier"
     if point.accesses:
-        spaces = {each.located.space for each in point.accesses}
+        spaces = {access.located.space for access in point.accesses}
         return "shared" if spaces == {"shared"} else "global"
     return "branch" if op.record.ends is not BlockEnd.FALLTHROUGH else "plain"
 
@@ -315,8 +315,8 @@ def _waits(recording: Recording) -> list[list[object]]:
     """Return the waits: step since which, first step after it, warp, what for, what was missing, block."""
     rows = []
     waits, count = waits_of(recording), len(recording.steps)
-    for each in waits.all:
-        said = waits.described(each, each.since)
-        stop = count if each.until == NEVER else int(np.searchsorted(recording.steps, each.until))
-        rows.append([said.since, stop, said.warp, said.what, said.missing, each.block])
+    for wait in waits.all:
+        said = waits.described(wait, wait.since)
+        stop = count if wait.until == NEVER else int(np.searchsorted(recording.steps, wait.until))
+        rows.append([said.since, stop, said.warp, said.what, said.missing, wait.block])
     return rows

@@ -26,7 +26,7 @@ def perfetto(recording: Recording, copies: list[Copy]) -> str:
         *_copies(recording, copies),
         *_findings(recording),
     ]
-    lines = ",\n".join(json.dumps(each, separators=(",", ":")) for each in events)
+    lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in events)
     return f'{{"displayTimeUnit":"ns","traceEvents":[\n{lines}\n]}}\n'
 
 
@@ -62,12 +62,12 @@ def _steps(recording: Recording) -> Iterator[Event]:
 def _waits(recording: Recording) -> Iterator[Event]:
     """Yield an event for each wait, from its begin to its end."""
     waits, end = waits_of(recording), len(recording.log)
-    for each in waits.all:
-        said = waits.described(each, each.since)
-        stop = end if each.until == NEVER else each.until
+    for wait in waits.all:
+        said = waits.described(wait, wait.since)
+        stop = end if wait.until == NEVER else wait.until
         yield {
-            "ph": "X", "name": f"waits {said.what}", "cat": "wait", "pid": each.block, "tid": each.warp,
-            "ts": each.since + 1, "dur": stop - each.since - 1, "args": {"missing": said.missing},
+            "ph": "X", "name": f"waits {said.what}", "cat": "wait", "pid": wait.block, "tid": wait.warp,
+            "ts": wait.since + 1, "dur": stop - wait.since - 1, "args": {"missing": said.missing},
         }  # fmt: skip
 
 

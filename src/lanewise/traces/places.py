@@ -35,8 +35,8 @@ def coordinates(asked: Any, extents: tuple[int, int, int]) -> tuple[int, int, in
     given = tuple(asked) if several else (asked,)
     if not 1 <= len(given) <= 3 or not all(map(is_integer, given)):
         return None
-    x, y, z = (int(each) for each in (*given, 0, 0)[:3])
-    inside = all(0 <= each < extent for each, extent in zip((x, y, z), extents, strict=True))
+    x, y, z = (int(value) for value in (*given, 0, 0)[:3])
+    inside = all(0 <= coordinate < extent for coordinate, extent in zip((x, y, z), extents, strict=True))
     return (x, y, z) if inside else None
 
 
@@ -87,7 +87,7 @@ class PlaceNames:
             return of
         if isinstance(of, tuple) and len(of) == 2 and isinstance(of[0], np.ndarray):
             index = of[1] if isinstance(of[1], tuple) else (of[1],)
-            if not all(is_integer(each) for each in index):
+            if not all(is_integer(coordinate) for coordinate in index):
                 raise LanewiseError(f"the index of an element is made of integers, not {of[1]!r}")
             return self._argument(self._by_array(of[0]), index, linear)
         if not isinstance(of, str):
@@ -97,7 +97,7 @@ class PlaceNames:
             )
         match = _ELEMENT.fullmatch(of)
         if match is not None:
-            index = tuple(int(each) for each in match.group(2).split(",") if each.strip())
+            index = tuple(int(word) for word in match.group(2).split(",") if word.strip())
             place = self._element(match.group(1), index, linear)
             if place is not None:
                 return place
@@ -112,7 +112,7 @@ class PlaceNames:
         for linear in run.blocks:
             if recording.block_at(linear) == wanted:
                 return linear
-        traced = _listed([recording.block_at(each) for each in run.blocks])
+        traced = _listed([recording.block_at(block) for block in run.blocks])
         raise LanewiseError(
             f"block {asked if wanted is None else wanted!r} was not traced; traced are {traced}"
         )
@@ -121,7 +121,7 @@ class PlaceNames:
         for argument in self.recording.arguments:
             if argument.array is array:
                 return argument
-        names = _listed([each.name for each in self.recording.arguments])
+        names = _listed([argument.name for argument in self.recording.arguments])
         raise LanewiseError(f"this array was no argument of the traced launch; its arrays are {names}")
 
     def _argument(self, array: ArgumentArray, index: tuple[int, ...], block: int) -> MemoryPlace:
@@ -165,7 +165,7 @@ class PlaceNames:
         try:
             variable = self.recording.names.find(name)
         except LanewiseError as error:
-            known = [each.name for each in self.recording.arguments]
+            known = [argument.name for argument in self.recording.arguments]
             known += list(self.recording.shared_arrays.declared)
             arrays = f"; arrays are {_listed(known)}" if known else ""
             raise LanewiseError(f"{error}{arrays}") from None
@@ -197,7 +197,7 @@ def _tensor_word(index: tuple[int, ...], block: int) -> MemoryPlace:
 
 def _listed(items: Any) -> str:
     """Return some items in words, not more than a reader takes in."""
-    texts = [str(each) for each in items]
+    texts = [str(item) for item in items]
     if not texts:
         return "none"
     return ", ".join(texts[:8]) + (f" and {len(texts) - 8} more" if len(texts) > 8 else "")

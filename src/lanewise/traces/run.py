@@ -167,13 +167,13 @@ def _blocks(asked: object, shape: Shape) -> list[int]:
     if not isinstance(asked, Iterable) or isinstance(asked, str | bytes) or getattr(asked, "ndim", 1) == 0:
         raise LanewiseError(f'blocks= is a list of coordinates, as [(0, 0), (1, 0)], or "all", not {asked!r}')
     given = list(asked)
-    if isinstance(asked, tuple) and given and all(is_integer(each) for each in given):
+    if isinstance(asked, tuple) and given and all(is_integer(value) for value in given):
         given = [asked]
     blocks = []
-    for each in given:
-        known = coordinates(each, shape.grid)
+    for value in given:
+        known = coordinates(value, shape.grid)
         if known is None:
-            raise LanewiseError(f"there is no block {each!r} in a grid of {shape.grid}")
+            raise LanewiseError(f"there is no block {value!r} in a grid of {shape.grid}")
         x, y, z = known
         blocks.append(x + shape.grid[0] * (y + shape.grid[1] * z))
     if not blocks:
@@ -191,9 +191,9 @@ def _warps(asked: Iterable[int] | int | None, shape: Shape) -> list[int]:
     ):
         raise LanewiseError(f"warps= is a number of a warp, or a list of them, not {asked!r}")
     given: list[Any] = [asked] if one else list(asked)  # type: ignore[arg-type]  # it is iterable then
-    for each in given:
-        if not is_integer(each) or not 0 <= each < shape.warps:
-            raise LanewiseError(f"a block has warps 0 to {shape.warps - 1}; there is no warp {each!r}")
+    for value in given:
+        if not is_integer(value) or not 0 <= value < shape.warps:
+            raise LanewiseError(f"a block has warps 0 to {shape.warps - 1}; there is no warp {value!r}")
     if not given:
         raise LanewiseError("warps=[]: name at least one warp")
-    return sorted({operator.index(each) for each in given})
+    return sorted({operator.index(value) for value in given})

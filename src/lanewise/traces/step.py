@@ -52,7 +52,7 @@ class Access:
     @property
     def elements(self) -> list[str]:
         """What lies at each address, such as "A[3, 8]"; the address where that is not known."""
-        return [self.descriptions.memory(int(each)) for each in self.generic]
+        return [self.descriptions.memory(int(address)) for address in self.generic]
 
     def __repr__(self) -> str:
         return f"<{self.kind} of {len(self.rows)} × {self.values.dtype} in {self.space} memory>"
@@ -174,7 +174,7 @@ class Step:
     @cached_property
     def memory(self) -> list[Access]:
         """What it read and wrote in memory, one Access for each address operand."""
-        return [self._access(each) for each in self._point.accesses]
+        return [self._access(access) for access in self._point.accesses]
 
     def _access(self, logged: LoggedAccess) -> Access:
         log, located = self._recording.log, logged.located
@@ -207,8 +207,12 @@ class Step:
         for finding, entries in self._recording.run.findings:
             # An entry of a warp's instruction has begun when the checker looks at it; those of each lane
             # alone are logged after they ran.
-            near = [each for each in (entries - 1, entries) if 0 <= each < len(log)]
-            fits = [each for each in near if (op := log.point(each).op) and op.line == finding.line]
+            near = [near_entry for near_entry in (entries - 1, entries) if 0 <= near_entry < len(log)]
+            fits = [
+                near_entry
+                for near_entry in near
+                if (op := log.point(near_entry).op) and op.line == finding.line
+            ]
             if (fits or near[:1]) and (fits or near)[0] == self.entry:
                 findings.append(finding)
         return findings
@@ -230,9 +234,9 @@ class Step:
         a matrix instruction of the kernel takes or gives. a, b and c of a product are what it was given.
         """
         run, own = self._recording.run, matrix_operands(self.op, self._recording.run.arch)
-        for each in own:
-            if each.name == name:
-                return self._matrix(each, self.registers if each.is_result else self._before())
+        for own_operand in own:
+            if own_operand.name == name:
+                return self._matrix(own_operand, self.registers if own_operand.is_result else self._before())
         try:
             variable = self._recording.names.find(name)
         except LanewiseError as error:
@@ -241,7 +245,7 @@ class Step:
         if operand is not None and len(variable.elements) > 1:
             return self._held(operand.operand, variable.elements)
         if operand is not None:
-            return self._held(operand.operand, [(each,) for each in operand.registers])
+            return self._held(operand.operand, [(register,) for register in operand.registers])
         if variable.operand is not None and len(variable.elements) == variable.operand.registers:
             return self._held(variable.operand, variable.elements)
         raise no_fragment(name, self.text, own)
@@ -253,7 +257,8 @@ class Step:
         warps = range(first, first + WARPGROUP) if operand.threads > LANES else [self.warp]
         parts = [
             np.stack(
-                [recording.held_alike(block, self.warp, self.entry, warp, each) for each in elements], axis=1
+                [recording.held_alike(block, self.warp, self.entry, warp, element) for element in elements],
+                axis=1,
             )
             for warp in warps
         ]
@@ -262,7 +267,7 @@ class Step:
     def _matrix(self, operand: MatrixOperand, registers: Registers) -> AnyArray:
         if operand.operand.threads > LANES:
             return self._warpgroup_matrix(operand)
-        columns = [registers.bits([each]) for each in operand.registers]
+        columns = [registers.bits([register]) for register in operand.registers]
         return operand.operand.unpack(np.stack(columns, axis=1))
 
     def _warpgroup_matrix(self, operand: MatrixOperand) -> AnyArray:
@@ -280,7 +285,7 @@ class Step:
                 )
             at = int(mine[count - 1]) - (not operand.is_result)
             held = Registers(self._recording, block, warp, at)
-            parts.append(np.stack([held.bits([each]) for each in operand.registers], axis=1))
+            parts.append(np.stack([held.bits([register]) for register in operand.registers], axis=1))
         return operand.operand.unpack(np.concatenate(parts))
 
     def shared(
@@ -311,7 +316,7 @@ class Step:
         reading = tensor_reading(self._recording)
         if not reading.is_used:
             raise LanewiseError("the kernel has no tcgen05 instructions: there is no tensor memory")
-        traced = {self._recording.block_at(each): each for each in self._recording.run.blocks}
+        traced = {self._recording.block_at(block): block for block in self._recording.run.blocks}
         if block not in traced:
             raise LanewiseError(f"block {block} was not traced; traced are {', '.join(map(str, traced))}")
         return reading.memory(traced[block], self._last_entry, self.entry)
@@ -332,7 +337,7 @@ class Step:
         """The traced warps of the block that wait after the step: for what, since when, what is missing."""
         waits = waits_of(self._recording)
         entry = self._last_entry
-        return [waits.described(each, entry) for each in waits.at(entry, int(self._header["block"]))]
+        return [waits.described(wait, entry) for wait in waits.at(entry, int(self._header["block"]))]
 
     def __repr__(self) -> str:
         where = f" ({self.source})" if self.source else ""

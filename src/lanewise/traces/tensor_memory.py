@@ -111,14 +111,14 @@ class TensorReading:
         """Return the tensor memory of a block after an entry, with what the instruction of a step touches."""
         words, writers = self.contents(block, entry)
         touched = []
-        for each in self.accesses(of_step) if of_step is not None else []:
+        for access in self.accesses(of_step) if of_step is not None else []:
             own = int(self.log.entries["block"][of_step])
-            if (self.partner(own) if each.in_other else own) != block:
+            if (self.partner(own) if access.in_other else own) != block:
                 continue
             mask = np.zeros((LANES, COLUMNS), np.bool_)
-            for area in each.areas:
+            for area in access.areas:
                 mask[list(area.lanes), area.column : area.column + area.columns] = True
-            touched.append(Touched(each.kind, each.operand, mask))
+            touched.append(Touched(access.kind, access.operand, mask))
         where = self.recording.block_at(block)
         return TensorMemory(
             words, self.steps_of(writers), self.allocated(block, entry), tuple(touched),
@@ -153,7 +153,9 @@ class TensorReading:
     ) -> tuple[Numbers, Numbers, Numbers, Format]:
         """Return the lane, the column and the first bit of each element of a matrix, and its format."""
         matrix = self.matrices[name]
-        registers = [each for held in matrix.registers for each in self.recording.names.by_name.get(held, ())]
+        registers = [
+            register for held in matrix.registers for register in self.recording.names.by_name.get(held, ())
+        ]
         if not registers:
             raise LanewiseError(f"no register holds the address of {name} in tensor memory")
         values, writers = self.recording.registers.last(block, warp, registers, entry)
@@ -161,14 +163,16 @@ class TensorReading:
             raise LanewiseError(f"{name} has no columns of tensor memory yet: it is allocated later")
         first_lane, first = lane_and_column(int(values[0]))
         lanes, elements = np.indices((LANES - first_lane, matrix.spread.lane_columns))
-        rows, cols = (np.broadcast_to(each, lanes.shape) for each in matrix.spread.place(lanes, elements))
+        rows, cols = (
+            np.broadcast_to(coordinates, lanes.shape) for coordinates in matrix.spread.place(lanes, elements)
+        )
         kept = lanes % matrix.spread.lanes < matrix.spread.rows
         shape = int(rows[kept].max()) + 1, int(cols[kept].max()) + 1
         columns, bits = np.divmod(elements * matrix.slot_bits, 32)
         made = []
-        for each in (lanes + first_lane, np.minimum(first + columns, COLUMNS - 1), bits):
+        for numbers in (lanes + first_lane, np.minimum(first + columns, COLUMNS - 1), bits):
             ordered = np.zeros(shape, np.int64)
-            ordered[rows[kept], cols[kept]] = each[kept]
+            ordered[rows[kept], cols[kept]] = numbers[kept]
             made.append(ordered)
         return made[0], made[1], made[2], matrix.format
 
@@ -237,7 +241,7 @@ class TensorReading:
         if op is None or not op.record.touches_tensor_memory or not int(self.log.entries["active"][entry]):
             return []
         try:
-            return [inside(each) for each in self._accesses(entry, op)]
+            return [inside(access) for access in self._accesses(entry, op)]
         except LanewiseError:  # a descriptor that is no good: the instruction faults
             return []
 
@@ -264,7 +268,7 @@ class TensorReading:
     def product(self, entry: int, op: Op, lane: int | None = None) -> ProductNumbers:
         """Return the operands of a tcgen05.mma as numbers."""
         statement = Statement(op, self.recording.run.arch)
-        masks = [self.number(entry, each, lane) for each in statement.mask]
+        masks = [self.number(entry, word, lane) for word in statement.mask]
         bits = sum(mask << 32 * n for n, mask in enumerate(masks))
         return ProductNumbers(
             statement.form,

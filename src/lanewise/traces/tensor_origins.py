@@ -67,7 +67,7 @@ class TensorOrigins:
     def loaded(self, entry: int, op: Op, place: RegisterPlace) -> list[Source]:
         """Return the words that a tcgen05.ld put into a register of a lane."""
         access = Access.of(op)
-        numbers = [n for n, each in enumerate(access.registers) if each in place.registers]
+        numbers = [n for n, register in enumerate(access.registers) if register in place.registers]
         if op.has("red") and not numbers:  # the reduced value
             numbers = list(range(len(access.registers)))
         lanes, columns = self._places(access)
@@ -138,7 +138,7 @@ class TensorOrigins:
     def _copied(self, issuer: int, op: Op, lane: int, entry: int, place: MemoryPlace) -> list[Source]:
         """Return the bytes of shared memory that a tcgen05.cp copied to a word."""
         shape = next(
-            each for name, each in copy_shapes.SHAPES.items() if {*name.split(".")} <= {*op.modifiers}
+            shape for name, shape in copy_shapes.SHAPES.items() if {*name.split(".")} <= {*op.modifiers}
         )
         first_lane, first_column = lane_and_column(self.reading.number(issuer, op.operands[0], lane))
         row_lane, column, first = lane_column(place)
@@ -160,7 +160,9 @@ class TensorOrigins:
         decoded = numbers.decoded
         at, column, _ = lane_column(place)
         first_lane, first_column = lane_and_column(numbers.d)
-        region = next(each for each in numbers.regions if 0 <= at - first_lane - each.lane < each.rows)
+        region = next(
+            region for region in numbers.regions if 0 <= at - first_lane - region.lane < region.rows
+        )
         row, col = region.row + at - first_lane - region.lane, region.column + column - first_column
         names = row + block_rows(decoded.m, numbers.form.product.cta_group) * int(place.block != own), col
         sources = []

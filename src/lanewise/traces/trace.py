@@ -98,7 +98,7 @@ class Trace(Suggests):
     @property
     def blocks(self) -> list[Three]:
         """The blocks that were traced."""
-        return [self._recording.block_at(each) for each in self._recording.run.blocks]
+        return [self._recording.block_at(block) for block in self._recording.run.blocks]
 
     @property
     def warps(self) -> tuple[int, ...]:
@@ -239,11 +239,11 @@ class Trace(Suggests):
             numbers = list(
                 memory.before(place.address, len(recording.log), place.block, place.warp, place.lane)
             )
-            entries = [int(memory.writes.entry[each]) for each in reversed(numbers)]
+            entries = [int(memory.writes.entry[number]) for number in reversed(numbers)]
         else:
             writes, _ = recording.registers.writes(place.block, place.warp, place.registers)
             active = recording.log.entries["active"][writes]
-            entries = [int(each) for each in writes[(active >> np.uint32(place.lane)) & 1 != 0]]
+            entries = [int(write) for write in writes[(active >> np.uint32(place.lane)) & 1 != 0]]
         written = []
         for entry in dict.fromkeys(entries):
             node = self._origins.find(place, entry + 1)
@@ -315,7 +315,7 @@ class Trace(Suggests):
         if self.fault:
             lines.append(f"the launch ended by a fault: {self.fault.splitlines()[0]}")
         if self.findings:
-            lines.append(f"the checker found: {', '.join(each.title for each in self.findings)}")
+            lines.append(f"the checker found: {', '.join(finding.title for finding in self.findings)}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:

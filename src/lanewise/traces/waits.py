@@ -111,13 +111,13 @@ class WaitHistory:
                 if not of_warp or of_warp[-1].until != NEVER:
                     of_warp += self._at_the_end(mine)
                 waits += of_warp
-        return sorted(waits, key=lambda each: each.since)
+        return sorted(waits, key=lambda wait: wait.since)
 
     def at(self, entry: int, block: int) -> Iterator[Wait]:
         """Yield the waits of a block's warps that go on after an entry."""
-        for each in self.all:
-            if each.block == block and each.since <= entry < each.until:
-                yield each
+        for wait in self.all:
+            if wait.block == block and wait.since <= entry < wait.until:
+                yield wait
 
     # one wait ----------------------------------------------------------------------------------------------
 
@@ -174,13 +174,13 @@ class WaitHistory:
 
     def _followers(self, op: Op, taken: int, others: int) -> Iterator[tuple[Op, int]]:
         """Yield the instructions that may come next, with the lanes that go there."""
-        body = next((each for each in self.recording.program.bodies if op in each.ops), None)
+        body = next((body for body in self.recording.program.bodies if op in body.ops), None)
         if body is None:
             return
         position = body.ops.index(op)
         following = body.ops[position + 1] if position + 1 < len(body.ops) else None
         if op.record.ends is BlockEnd.JUMP:
-            targets = [each for each in op.operands if isinstance(each, BranchTarget)]
+            targets = [operand for operand in op.operands if isinstance(operand, BranchTarget)]
             for position in targets[0].positions if targets else ():
                 if body.labels[position] < len(body.ops):
                     yield body.ops[body.labels[position]], taken
@@ -223,11 +223,11 @@ class WaitHistory:
         """Return why columns that a warp asks for cannot be had after an entry; empty if they can."""
         reading = tensor_reading(self.recording)
         blocks = [wait.block, reading.partner(wait.block)] if wait.of_pair else [wait.block]
-        allocated = [each for block in blocks for each in reading.allocated(block, entry)]
-        columns = {column for each in allocated for column in each}
+        allocated = [columns for block in blocks for columns in reading.allocated(block, entry)]
+        columns = {column for span in allocated for column in span}
         places = range(0, COLUMNS - wait.columns + 1, UNIT)
         if all(columns.intersection(range(first, first + wait.columns)) for first in places):
-            return allocated_text(tuple(sorted(allocated, key=lambda each: each.start)))
+            return allocated_text(tuple(sorted(allocated, key=lambda columns: columns.start)))
         if wait.of_pair and not self._has_asked(blocks[1], entry):
             return f"block {self.recording.block_at(blocks[1])} has not asked for its part"
         return ""
@@ -343,7 +343,9 @@ class WaitHistory:
         op = self.recording.op(wait.since)
         wanted = run.shape.block[0] * run.shape.block[1] * run.shape.block[2]
         counts = [
-            each for each in (op.operands[1:2] if op is not None else ()) if isinstance(each, Immediate)
+            operand
+            for operand in (op.operands[1:2] if op is not None else ())
+            if isinstance(operand, Immediate)
         ]
         if counts:
             wanted = int(counts[0].bits)
@@ -386,6 +388,6 @@ class WaitHistory:
     def _missing_warps(self, wait: Wait, entry: int) -> str:
         """Return the warps of the warpgroup that do not wait here yet."""
         first = wait.warp // WARPGROUP * WARPGROUP
-        here = {each.warp for each in self.at(entry, wait.block) if each.kind is Waits.WARPGROUP}
-        others = [str(each) for each in range(first, first + WARPGROUP) if each not in here]
+        here = {other.warp for other in self.at(entry, wait.block) if other.kind is Waits.WARPGROUP}
+        others = [str(warp) for warp in range(first, first + WARPGROUP) if warp not in here]
         return f"warp{'s' if len(others) > 1 else ''} {', '.join(others)} missing" if others else ""

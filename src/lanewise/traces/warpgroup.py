@@ -39,7 +39,7 @@ class WarpgroupProducts:
         if self._adds(statement, op, place, entry):
             sources.append(Source(place, f"d[{row}, {col}]", d.format))
         when = self.recording.warpgroup_entry(entry)
-        matrices = {each.name: each for each in statement.matrices()}
+        matrices = {matrix.name: matrix for matrix in statement.matrices()}
         if "a" in matrices:
             sources += self._shared(matrices["a"], row, statement, place, entry, when)
         elif "a" in operands:
@@ -48,7 +48,7 @@ class WarpgroupProducts:
 
     def _value(self, op: Op, offset: int, place: RegisterPlace, entry: int) -> int:
         """Return what a lane holds in the register at an offset of the frame, before an entry."""
-        register = next(each for each in all_registers(op) if each.offset == offset)
+        register = next(register for register in all_registers(op) if register.offset == offset)
         return self._held(register, place, entry)
 
     def _held(self, register: Register, place: RegisterPlace, entry: int) -> int:

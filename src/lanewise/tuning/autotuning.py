@@ -86,9 +86,9 @@ class AutotunedLaunch:
         self, configuration: Configuration, args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> ConfiguredKernel:
         """Return the kernel with the grid and block of a configuration."""
-        names = [each.name for each in self.tuned.kernel.parameters]
+        names = [parameter.name for parameter in self.tuned.kernel.parameters]
         known = {**dict(zip(names, args, strict=False)), **kwargs, **configuration}
-        return self.tuned.kernel[tuple(_evaluated(each, known) for each in self.shape)]
+        return self.tuned.kernel[tuple(_evaluated(size, known) for size in self.shape)]
 
     def _tried(self, request: str, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Configuration:
         """Return the fastest configuration; arrays are as before when all have been tried."""
@@ -124,8 +124,8 @@ class AutotunedLaunch:
         """Return what the best configuration depends on: source, arch, and shapes; floats do not count."""
         kernel = self.tuned.kernel
         arch = kwargs.get("arch")
-        given = [_key(each) for each in args] + sorted(
-            f"{name}={_key(each)}" for name, each in kwargs.items() if name not in ("arch", "stream")
+        given = [_key(argument) for argument in args] + sorted(
+            f"{name}={_key(value)}" for name, value in kwargs.items() if name not in ("arch", "stream")
         )
         source = kernel.source.text
         return repr(("autotune", kernel.name, source, arch, _where(args), self.tuned.configurations, given))
@@ -151,18 +151,18 @@ def autotune(
         names = list(configurations)
         candidates = [
             dict(zip(names, values, strict=True))
-            for values in itertools.product(*(tuple(each) for each in configurations.values()))
+            for values in itertools.product(*(tuple(values) for values in configurations.values()))
         ]
     else:
-        candidates = [dict(each) for each in configurations]
+        candidates = [dict(configuration) for configuration in configurations]
     if not candidates or not all(candidates):
         raise LanewiseError("lw.autotune takes values to try: {'BLOCK': (64, 128)}, or a list of such dicts")
 
     def decorated(kernel: Kernel) -> AutotunedKernel:
         if not isinstance(kernel, Kernel):
             raise LanewiseError(f"@lw.autotune goes above @lw.kernel, and takes a kernel; not {kernel!r}")
-        constants = [each.name for each in kernel.parameters if each.is_constexpr]
-        for name in {name for each in candidates for name in each}:
+        constants = [parameter.name for parameter in kernel.parameters if parameter.is_constexpr]
+        for name in {name for candidate in candidates for name in candidate}:
             if name not in constants:
                 has = ", ".join(constants) or "none"
                 raise LanewiseError(f"{kernel.name} has no Constexpr parameter {name}; it has {has}")
@@ -183,12 +183,18 @@ def _evaluated(what: object, known: Mapping[str, object]) -> object:
     if not callable(what):
         return what
     parameters = inspect.signature(what).parameters.values()
-    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return what(**known)
-    missing = [each.name for each in parameters if each.name not in known and each.default is each.empty]
+    missing = [
+        parameter.name
+        for parameter in parameters
+        if parameter.name not in known and parameter.default is parameter.empty
+    ]
     if missing:
         raise LanewiseError(f"a grid or block asks for {', '.join(missing)}; there are {', '.join(known)}")
-    return what(**{each.name: known[each.name] for each in parameters if each.name in known})
+    return what(
+        **{parameter.name: known[parameter.name] for parameter in parameters if parameter.name in known}
+    )
 
 
 def _key(value: object) -> str:
@@ -235,7 +241,7 @@ def _with_progress(configurations: list[Configuration], name: str) -> Iterator[C
 @contextmanager
 def _restored(*arguments: Any) -> Iterator[None]:
     """Keep the contents of arrays, which trial launches change, and put them back."""
-    kept = [(each, _copy(each)) for each in arguments if getattr(each, "shape", None)]
+    kept = [(argument, _copy(argument)) for argument in arguments if getattr(argument, "shape", None)]
     try:
         yield
     finally:

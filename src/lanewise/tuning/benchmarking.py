@@ -63,11 +63,11 @@ class Timing:
 
     def quantiles(self, shares: Sequence[float] = (0.5, 0.2, 0.8)) -> list[float]:
         """Return several quantiles; those that Triton's do_bench is usually asked for, if none are named."""
-        return [self.quantile(each) for each in shares]
+        return [self.quantile(share) for share in shares]
 
     def __repr__(self) -> str:
         unit, scale = ("ms", 1.0) if self.median >= 0.1 else ("µs", 1000.0)
-        low, middle, high = (scale * self.quantile(each) for each in (0.2, 0.5, 0.8))
+        low, middle, high = (scale * self.quantile(share) for share in (0.2, 0.5, 0.8))
         runs = f"{len(self.times)} run{'s' if len(self.times) > 1 else ''}"
         return f"Timing(median {middle:.2f} {unit}, 20 % to 80 %: {low:.2f} to {high:.2f} {unit}, {runs})"
 

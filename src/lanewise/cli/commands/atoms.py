@@ -37,7 +37,7 @@ def atom_names(
 
     style = style_of(**vars(shown))
     known = {name: atom(name) for name in atoms(pattern)}
-    rows = [(name, _instruction_text(each) or _copied(each)) for name, each in known.items()]
+    rows = [(name, _instruction_text(atom_) or _copied(atom_)) for name, atom_ in known.items()]
     table = Table("", ("atom", "instruction"), rows, catalogue=True)
     data = [{"atom": name, "instruction": _instruction_text(known[name])} for name in known]
     if known:

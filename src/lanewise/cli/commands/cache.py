@@ -115,7 +115,7 @@ def _counted(files: Iterable[Kept]) -> dict[str, dict[str, int]]:
 
 
 def _table(title: str, files: list[Kept]) -> tuple[Table, ...]:
-    rows = [(kind, each["files"], _size(each["bytes"])) for kind, each in _counted(files).items()]
+    rows = [(kind, counts["files"], _size(counts["bytes"])) for kind, counts in _counted(files).items()]
     return (Table(title, ("kind", "files", "size"), rows),) if rows else ()
 
 

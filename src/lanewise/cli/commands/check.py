@@ -118,7 +118,7 @@ class OrderOptions:
             return first_schedules(self.schedules)
         if self.schedules > 1:
             raise LanewiseError("--schedules and --schedule exclude each other; give one")
-        asked = [int(each) if each.isdecimal() else each for each in self.schedule]
+        asked = [int(name) if name.isdecimal() else name for name in self.schedule]
         run_schedules(asked)  # refuses what names no order, before anything is compiled
         return asked
 
@@ -253,7 +253,7 @@ def _nothing_checked(asked: Asked, reports: list[Report], gpu: VirtualGPU | None
     if gpu is not None and gpu.findings:
         return ""
     if gpu is not None and gpu.launches and not gpu.report.checked:
-        launched = ", ".join(sorted({each.kernel.partition("(")[0] for each in gpu.launches}))
+        launched = ", ".join(sorted({launch.kernel.partition("(")[0] for launch in gpu.launches}))
         names = " or ".join(on_gpu.only or ())
         return f"no kernel that is called {names} was launched; launched were: {launched}"
     if not reports or (gpu is not None and not gpu.launches and len(reports) == len(gpu.report.parts)):

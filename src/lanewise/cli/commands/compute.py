@@ -178,7 +178,7 @@ def _everywhere(instruction: Instruction, inputs: dict[str, object]) -> Answer:
             for result in comparison.results
         ],
     }
-    rows = [(each.arch, each.instruction.text, str(each.model)) for each in comparison.results]
+    rows = [(result.arch, result.instruction.text, str(result.model)) for result in comparison.results]
     return Answer((), data, (str(comparison),), Table("", ("arch", "instruction", "model"), rows))
 
 
@@ -202,8 +202,8 @@ class Comparison:
         rows: list[tuple[Cell, ...]] = []
         differing = []
         for place in map(tuple, shown.tolist()):
-            words = [_hex(each[place], fmt) for each in bits]
-            values = [each[place] for each in self.results]
+            words = [_hex(bit[place], fmt) for bit in bits]
+            values = [result[place] for result in self.results]
             rows.append((_index(place), *words, *map(str, values)))
             numbers = [_json(_number(value, fmt)) for value in values]
             differing.append({"index": list(place), "bits": words, "values": numbers})
@@ -248,7 +248,7 @@ def _result(instruction: Instruction, arch: str, d: AnyArray, style: str) -> Ans
     )
     notes = [f"Bits on {arch}: {instruction.fidelity(arch)}."]
     if shown.shape != d.shape:
-        corner, whole = (" × ".join(map(str, each.shape)) for each in (shown, d))
+        corner, whole = (" × ".join(map(str, array.shape)) for array in (shown, d))
         notes.insert(
             0, f"The first {corner} of {whole} elements are shown; -o FILE, --json and --csv have all."
         )

@@ -190,11 +190,11 @@ def _asked(asked: Asked, wanted: dict[str, Any]) -> Asked:
     }
     for name, field in (("kernelArguments", "args"), ("args", "arguments")):
         if lists[name] is not None:
-            given[field] = tuple(str(each) for each in lists[name] or ())
+            given[field] = tuple(str(text) for text in lists[name] or ())
     if lists["define"] is not None or lists["include"] is not None:
         given["compilation"] = asked.compilation._replace(
             definitions=tuple(map(str, lists["define"] or asked.compilation.definitions)),
-            includes=tuple(Path(str(each)) for each in lists["include"] or asked.compilation.includes),
+            includes=tuple(Path(str(folder)) for folder in lists["include"] or asked.compilation.includes),
         )
     return replace(asked, file=Path(str(wanted["program"])), **given)
 

@@ -94,7 +94,10 @@ def _driver() -> list[tuple[str, str, str]]:
             release = f"CUDA {number.value // 1000}.{number.value % 1000 // 10}"
     except (OSError, AttributeError):
         pass
-    return [("driver", release, ""), *((f"GPU {each.ordinal}", each.arch, str(each)) for each in devices())]
+    return [
+        ("driver", release, ""),
+        *((f"GPU {device.ordinal}", device.arch, str(device)) for device in devices()),
+    ]
 
 
 def _cache() -> list[tuple[str, str, str]]:

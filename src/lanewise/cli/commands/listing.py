@@ -114,7 +114,7 @@ def list_forms(
     for word in words or ():
         sparse = _SPARSITY.get(word.lower(), sparse)
     words = [word for word in words or () if word.lower() not in _SPARSITY]
-    if family is None and words and any(each.startswith(words[0]) for each in families()):
+    if family is None and words and any(family.startswith(words[0]) for family in families()):
         family, *words = words
     chosen = {"--a": filters.a, "--b": filters.b, "--c": filters.c, "--d": filters.d,
               "--shape": filters.shape, "--sparse": sparse, "--kind": filters.kind}  # fmt: skip
@@ -163,7 +163,9 @@ def _has_word(text: str, word: str) -> bool:
     """
     plain = word.strip(".").lower()
     spellings = AMBIGUOUS.get(plain) or (SPELLINGS.get(plain) or _shape(plain) or plain,)
-    return any(re.search(rf"(?<![a-z0-9_]){re.escape(each)}(?![a-z0-9_])", text, re.I) for each in spellings)
+    return any(
+        re.search(rf"(?<![a-z0-9_]){re.escape(spelling)}(?![a-z0-9_])", text, re.I) for spelling in spellings
+    )
 
 
 def _shape(text: str | None) -> str | None:
@@ -212,7 +214,7 @@ def _nothing(given: dict[str, Any], words: list[str], withdrawn: bool) -> Answer
         if count:
             fits.append(f"{count:,} without {_written(option, given[option])}")
     for word in words:
-        count = len(_fitting(given, [each for each in words if each != word], withdrawn))
+        count = len(_fitting(given, [other for other in words if other != word], withdrawn))
         if count:
             fits.append(f"{count:,} without {word}")
     if not fits:
@@ -254,7 +256,11 @@ def _fits_word(form: AsyncInstruction, word: str) -> bool:
     sizes = re.fullmatch(r"m(\d+)n(\d+)(?:k(\d+))?", _shape(plain) or "")
     if sizes is not None:
         legal = legal_shapes(product)
-        return all(int(size) in each for size, each in zip(sizes.groups(), legal, strict=True) if size)
+        return all(
+            int(size) in sizes_allowed
+            for size, sizes_allowed in zip(sizes.groups(), legal, strict=True)
+            if size
+        )
     formats = AMBIGUOUS.get(plain) or (SPELLINGS.get(plain, plain),)
     return any(name in (*product.kind.formats, *product.kind.d, *product.kind.scales) for name in formats)
 

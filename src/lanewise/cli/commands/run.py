@@ -274,12 +274,12 @@ def _script(asked: Asked, json: bool, workers: str | None) -> int:
         gpu = asked.virtual_gpu(executor=executor)
         status = run_script(asked, watcher, own_check, gpu)
     columns = tuple(name for name, _ in ran[0].pairs) if ran else ()
-    table = Table("", columns, [tuple(value for _, value in each.pairs) for each in ran])
+    table = Table("", columns, [tuple(value for _, value in launch.pairs) for launch in ran])
     note = f"{len(ran)} launches." if len(ran) != 1 else "1 launch."
-    if gpu is not None and (elsewhere := sum(each.process != os.getpid() for each in gpu.launches)):
+    if gpu is not None and (elsewhere := sum(launch.process != os.getpid() for launch in gpu.launches)):
         note = f"{note[:-1]}, and {elsewhere} in processes that the program started."
     answer = Answer(
-        (table,) if ran else (), {"launches": [each.data for each in ran], "status": status}, (note,)
+        (table,) if ran else (), {"launches": [launch.data for launch in ran], "status": status}, (note,)
     )
     show(answer, "json" if json else "text")
     return status

@@ -88,7 +88,7 @@ def sass(
     if file.suffix == ".py":
         with what_it_prints(True):  # stdout is for the machine code
             entries = launched_by(Asked(file, compilation=options, arch=arch), entry)
-        listings = [_listing_of(each.module, each.name, file, shown) for each in entries]
+        listings = [_listing_of(entry.module, entry.name, file, shown) for entry in entries]
     else:
         module = module_in(file, arch, options)
         if entry is None:
@@ -100,10 +100,10 @@ def sass(
     if not json:
         return partial(
             _say,
-            "\n".join(each.text for each in listings),
-            [note for each in listings for note in each.notes],
+            "\n".join(listing.text for listing in listings),
+            [note for listing in listings for note in listing.notes],
         )
-    data = [each.data for each in listings]
+    data = [listing.data for listing in listings]
     return partial(show, Answer((), data if file.suffix == ".py" else data[0]), "json")
 
 
@@ -145,21 +145,22 @@ def _listing_of(module: Module, wanted: str | None, file: Path, shown: _Shown) -
     if wanted is not None:
         text = _section(text, wanted)
     text = text.replace(f"// {PTX_NAME}:", f"// {file.name}:")
-    used = {name: each for name, each in cubin.resources.items() if wanted in (None, name)}
+    used = {name: resource for name, resource in cubin.resources.items() if wanted in (None, name)}
     resident = {
-        name: _occupancy(module, name, each, shown.block, shown.shared) for name, each in used.items()
+        name: _occupancy(module, name, resources, shown.block, shown.shared)
+        for name, resources in used.items()
     }
     notes = [
-        f"{demangle(name)}: {each.registers} registers, {each.shared} bytes of shared memory, "
-        f"{each.spill_stores + each.spill_loads} bytes of spills"
+        f"{demangle(name)}: {resources.registers} registers, {resources.shared} bytes of shared memory, "
+        f"{resources.spill_stores + resources.spill_loads} bytes of spills"
         + (f"; {resident[name]}" if resident[name] is not None else "")
-        for name, each in used.items()
+        for name, resources in used.items()
     ]
     resources = {
-        name: {"registers": each.registers, "shared": each.shared, "stack": each.stack,
-               "spill_stores": each.spill_stores, "spill_loads": each.spill_loads,
+        name: {"registers": resources.registers, "shared": resources.shared, "stack": resources.stack,
+               "spill_stores": resources.spill_stores, "spill_loads": resources.spill_loads,
                "occupancy": _plain(resident[name])}
-        for name, each in used.items()
+        for name, resources in used.items()
     }  # fmt: skip
     data = {"arch": cubin.arch, "sass": text, "resources": resources, "notes": list(cubin.notes)}
     return _Listing(text if text.endswith("\n") else text + "\n", [*cubin.notes, *notes], data)

@@ -155,16 +155,20 @@ def of_lane(instruction: Instruction, lane: int, only: Operand | None, product: 
     >>> len(of_lane(mma, 5, None, None).data["holds"])
     20
     """
-    chosen = [only] if only else [each for each in instruction.operands.values() if each.where == "registers"]
-    holdings = [each for operand in chosen for each in holdings_in(operand, lane)]
+    chosen = (
+        [only]
+        if only
+        else [operand for operand in instruction.operands.values() if operand.where == "registers"]
+    )
+    holdings = [holding for operand in chosen for holding in holdings_in(operand, lane)]
     if product is not None:
         chosen[0].holders(0, 0, product)  # says what is wrong with the product
-        holdings = [each for each in holdings if each.product == product]
+        holdings = [holding for holding in holdings if holding.product == product]
     notes = list(_address_note(instruction, lane))
     if product is not None and not holdings:
         notes.append(f"Lane {lane} has no part in product {product}.")
     data: dict[str, object] = {"instruction": instruction.text, "lane": lane}
-    data["holds"] = [each.record() for each in holdings]
+    data["holds"] = [holding.record() for holding in holdings]
     if instruction.family in ("ldmatrix", "stmatrix"):
         data["row_address"] = lane if lane < instruction.row_addresses.rows else None
     title = f"{_unit(instruction)} {lane} of {instruction.text}"
@@ -183,14 +187,14 @@ def of_element(
     """
     holdings = holdings_of(operand, row, col, product)
     data: dict[str, object] = {"instruction": instruction.text, **holdings[0].element()}
-    data["holders"] = [each.place() for each in holdings]
+    data["holders"] = [holding.place() for holding in holdings]
     companions, notes = _companions(instruction, operand, row, col)
     if inputs:
         more, remarks = _inputs(instruction, operand, row, col, product)
         companions, notes = [*companions, *more], [*notes, *remarks]
-        data["inputs"] = [each.record() for each in more]
+        data["inputs"] = [holding.record() for holding in more]
     elif companions:
-        data["with"] = [each.record() for each in companions]
+        data["with"] = [companion.record() for companion in companions]
     if instruction.family in ("ldmatrix", "stmatrix"):
         lane = instruction.row_addresses.lane(row)
         data["address_from_lane"] = lane
@@ -209,7 +213,7 @@ def of_register(instruction: Instruction, operand: Operand, lane: int, register:
     """
     holdings = holdings_in(operand, lane, register)
     data: dict[str, object] = {"instruction": instruction.text, "operand": operand.name}
-    data |= {"lane": lane, "register": register, "holds": [each.record() for each in holdings]}
+    data |= {"lane": lane, "register": register, "holds": [holding.record() for holding in holdings]}
     shown = list(holdings)
     notes: list[str] = []
     if inputs:
@@ -218,7 +222,7 @@ def of_register(instruction: Instruction, operand: Operand, lane: int, register:
             more, notes = _inputs(instruction, operand, holding.row, holding.col, holding.product)
             made_of.update(dict.fromkeys(more))
         shown += made_of
-        data["inputs"] = [each.record() for each in made_of]
+        data["inputs"] = [holding.record() for holding in made_of]
     title = f"{operand.name}, {_unit(instruction).lower()} {lane}, register {register} of {instruction.text}"
     return Answer((table_of(title, shown),), data, tuple(notes))
 
@@ -277,20 +281,20 @@ def _inputs(
         )
     holdings: list[Holding] = []
     notes = []
-    for name, each in instruction.operands.items():
-        if each.where != "registers":
-            notes.append(f"{each.name} lies in shared memory behind a descriptor; no lane holds it.")
+    for name, other in instruction.operands.items():
+        if other.where != "registers":
+            notes.append(f"{other.name} lies in shared memory behind a descriptor; no lane holds it.")
             continue
         match name:
             case "a" | "metadata" | "scale_a":
-                cells = [(row, k) for k in range(each.cols)]
+                cells = [(row, k) for k in range(other.cols)]
             case "b" | "scale_b":
-                cells = [(k, col) for k in range(each.rows)]
+                cells = [(k, col) for k in range(other.rows)]
             case "c":
                 cells = [(row, col)]
             case _:
                 continue
-        holdings += [holding for cell in cells for holding in holdings_of(each, *cell, product)]
+        holdings += [holding for cell in cells for holding in holdings_of(other, *cell, product)]
     if instruction.sparse:
         notes.append(f"Of the rows of B, those that E selects for row {row} take part.")
     return holdings, notes

@@ -18,11 +18,11 @@ def by_element(instruction: Instruction, operand: Operand, product: int | None, 
     ['12:0.0', '12:0.1', '13:0.0']
     """
     wanted = range(operand.products) if product is None else (product,)
-    tables = tuple(_matrix(instruction, operand, each, transpose) for each in wanted)
+    tables = tuple(_matrix(instruction, operand, product, transpose) for product in wanted)
     data = _heading(instruction, operand)
     data["elements"] = [
-        _element(holdings_of(operand, row, col, each))
-        for each in wanted
+        _element(holdings_of(operand, row, col, product))
+        for product in wanted
         for row in range(operand.rows)
         for col in range(operand.cols)
     ]
@@ -33,7 +33,7 @@ def by_element(instruction: Instruction, operand: Operand, product: int | None, 
         notes.append("Of several places the selectors say which is read; --element shows when.")
     flat = tables[0]
     if len(tables) > 1:
-        rows = [(each, *row) for each, table in zip(wanted, tables, strict=True) for row in table.rows]
+        rows = [(product, *row) for product, table in zip(wanted, tables, strict=True) for row in table.rows]
         flat = Table("", ("product", *flat.columns), rows)
     return Answer(tables, data, tuple(notes), flat)
 
@@ -56,7 +56,7 @@ def by_lane(instruction: Instruction, operand: Operand, product: int | None, tra
         if product is not None and its_product != product:
             continue
         rows.append([lane, *([its_product] if several else []), *(_elements(held) for held in registers)])
-        lanes.append({"lane": lane, "holds": [each.record() for held in registers for each in held]})
+        lanes.append({"lane": lane, "holds": [holding.record() for held in registers for holding in held]})
     columns = ("lane", *(("product",) if several else ()), *map(str, range(operand.registers)))
     title = f"{_name(instruction, operand)}: registers of each lane, lowest slot first"
     table = Table(title, columns, rows, grid=True)
@@ -98,7 +98,7 @@ def _heading(instruction: Instruction, operand: Operand) -> dict[str, object]:
 
 
 def _element(holdings: Sequence[Holding]) -> dict[str, object]:
-    return holdings[0].element() | {"holders": [each.place() for each in holdings]}
+    return holdings[0].element() | {"holders": [holding.place() for holding in holdings]}
 
 
 def _elements(held: Sequence[Holding]) -> str:
@@ -107,8 +107,8 @@ def _elements(held: Sequence[Holding]) -> str:
     A register with [0][0] and [0][1] is `[0][0..1]`.
     """
     runs: list[list[tuple[int, int]]] = []
-    for each in held:
-        cell = each.row, each.col
+    for holding in held:
+        cell = holding.row, holding.col
         if runs and _continues(runs[-1], cell):
             runs[-1].append(cell)
         else:

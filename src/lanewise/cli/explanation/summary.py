@@ -35,7 +35,7 @@ def of_instruction(subject: Instruction, arch: str | None) -> Answer:
     if subject.family in ("ldmatrix", "stmatrix"):
         tables.append(_addresses(subject))
     tables.append(_corner(held))
-    names = "|".join(each.name.replace(" ", "-") for each in subject.operands.values())
+    names = "|".join(operand.name.replace(" ", "-") for operand in subject.operands.values())
     notes.append(
         f"Ask further: --operand {names}, --lane 5, --element {held.name} 3 2, --register {held.name} 5 0."
     )
@@ -125,7 +125,7 @@ def _sources(instruction: Instruction) -> list[str]:
     """Where layouts are known from, if not simply from the PTX ISA."""
     by_source = groupby(instruction.operands.values(), key=lambda operand: operand.source)
     return [
-        f"Layout of {', '.join(each.name for each in operands)}: {source}."
+        f"Layout of {', '.join(operand.name for operand in operands)}: {source}."
         for source, operands in by_source
         if source != "PTX ISA"
     ]
@@ -174,9 +174,12 @@ def _archs(runs: list[tuple[tuple[str, ...], str, str]]) -> Table:
 
 def _addresses(instruction: Instruction) -> Table:
     addresses = instruction.row_addresses
-    each = addresses.rows // addresses.matrices
+    rows_of_matrix = addresses.rows // addresses.matrices
     rows = [
-        (f"{matrix * each} to {matrix * each + each - 1}", f"rows 0 to {each - 1} of matrix {matrix}")
+        (
+            f"{matrix * rows_of_matrix} to {matrix * rows_of_matrix + rows_of_matrix - 1}",
+            f"rows 0 to {rows_of_matrix - 1} of matrix {matrix}",
+        )
         for matrix in range(addresses.matrices)
     ]
     if addresses.rows < 32:

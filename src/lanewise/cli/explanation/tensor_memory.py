@@ -131,7 +131,7 @@ def of_element(product: Tcgen05Instruction, element: tuple[str, int, int]) -> An
     data: Data = {"instruction": product.text, "shape": list(product.shape), "element": [row, column]}
     if key == "b":
         parts = product.block_parts("b")
-        held = next((each for each in parts if row in each.rows and column in each.columns), None)
+        held = next((part for part in parts if row in part.rows and column in part.columns), None)
         if held is None:
             b = product.b
             raise LanewiseError(
@@ -140,9 +140,9 @@ def of_element(product: Tcgen05Instruction, element: tuple[str, int, int]) -> An
         rows.append(("block", f"{held.block}, in its shared memory"))
         return Answer((facts("", rows),), data | {"block": held.block, "where": "shared memory"})
     places = product.tensor_bits(key, row, column)
-    data |= {"places": [each._asdict() for each in places], **places[0]._asdict()}
+    data |= {"places": [place._asdict() for place in places], **places[0]._asdict()}
     if key == "a":
-        part = next(each for each in product.block_parts("a") if row in each.rows)
+        part = next(part for part in product.block_parts("a") if row in part.rows)
         rows.append(("behind a descriptor", f"in shared memory of block {part.block}"))
     table = Table(
         "in tensor memory", ("block", "lane", "column from its address", "bits", "warps"), _lines(places)
@@ -271,7 +271,7 @@ def of_thread(instruction: AsyncInstruction, thread: int) -> Answer:
         for n in range(shape.registers_of(num))
     ]
     half = f" of half {thread * shape.halves // WARP}" if shape.halves > 1 else ""
-    rows = [(f"R{each['register']}", each["lane"], _columns(each["column"], packed) + half) for each in words]
+    rows = [(f"R{word['register']}", word["lane"], _columns(word["column"], packed) + half) for word in words]
     about = facts("", [("instruction", instruction.text), ("thread", thread)])
     table = Table("holds", ("register", "lane", "column"), rows)
     return Answer((about, table), {"instruction": instruction.text, "thread": thread, "words": words})

@@ -107,7 +107,7 @@ class Compilation(NamedTuple):
         if standard and not standard.isalnum():
             raise LanewiseError(f"--std {self.standard}: a standard is written as c++17 or c++20")
         return [
-            *(f"-D{each}" for each in self.definitions),
+            *(f"-D{definition}" for definition in self.definitions),
             *(f"-I{folder.resolve()}" for folder in self.includes),
             *((f"--std=c++{standard}",) if standard else ()),
             *self.options,

@@ -44,11 +44,11 @@ def with_groups(command: Callable[..., T]) -> Callable[..., T]:
     @wraps(command)
     def grouped(**given: Any) -> T:
         records = {
-            name: kind(**{each.name: given.pop(each.name) for each in fields(kind) if each.name in given})
+            name: kind(**{field.name: given.pop(field.name) for field in fields(kind) if field.name in given})
             for name, kind in groups.items()
         }
         return command(**given, **records)
 
-    grouped.__annotations__ = {each.name: each.annotation for each in parameters}
+    grouped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     vars(grouped)["__signature__"] = Signature(parameters)
     return grouped

@@ -64,7 +64,7 @@ def parameter_names(entry: Entry) -> list[str]:
     """Return the parameters of a kernel with their types in C++, if its source is known: `n (int)`."""
     types = ParameterTypes(entry.function, entry.module.cuda.text if entry.module.cuda is not None else "")
     names = types.names or [""] * len(entry.parameters)
-    texts = types.texts or [described(each) for each in entry.parameters]
+    texts = types.texts or [described(parameter) for parameter in entry.parameters]
     return [f"{name} ({text})" if name else text for name, text in zip(names, texts, strict=True)]
 
 

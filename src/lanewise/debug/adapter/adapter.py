@@ -253,7 +253,8 @@ class Adapter:
         source = arguments.get("source") or {}
         path = str(source.get("path") or (PTX if source.get("sourceReference") else source.get("name") or ""))
         self._lines[path] = [
-            {**each, "line": int(each["line"])} for each in arguments.get("breakpoints") or ()
+            {**breakpoint_, "line": int(breakpoint_["line"])}
+            for breakpoint_ in arguments.get("breakpoints") or ()
         ]
         self.connection.respond(request, {"breakpoints": self._set_lines(path)})
 
@@ -262,19 +263,22 @@ class Adapter:
         wanted, debugger = self._lines[path], self._debugger
         if debugger is None:
             waiting = "it is set when a kernel with code of this file is launched"
-            return [{"verified": False, "line": each.get("line"), "message": waiting} for each in wanted]
+            return [
+                {"verified": False, "line": breakpoint_.get("line"), "message": waiting}
+                for breakpoint_ in wanted
+            ]
         for number, old in list(debugger.stops.items()):
             if isinstance(old, Breakpoint) and old.asked_in == path:
                 del debugger.stops[number]
         answers: list[Message] = []
-        for each in wanted:
+        for breakpoint_ in wanted:
             try:
-                where = f"{path}:{int(each['line'])}"
-                made = debugger.add_breakpoint(where, str(each.get("condition") or ""))
+                where = f"{path}:{int(breakpoint_['line'])}"
+                made = debugger.add_breakpoint(where, str(breakpoint_.get("condition") or ""))
                 made.asked_in = path
                 answers.append({"id": made.number, "verified": True, "line": made.frame.line})
             except LanewiseError as error:
-                answers.append({"verified": False, "line": each.get("line"), "message": str(error)})
+                answers.append({"verified": False, "line": breakpoint_.get("line"), "message": str(error)})
         return answers
 
     def _on_setExceptionBreakpoints(self, request: Message, arguments: Message) -> None:
@@ -295,7 +299,7 @@ class Adapter:
         reference = int(arguments.get("variablesReference") or 0)
         watched, lane = name, None
         if reference:
-            line = next((each for each in self._references.lines(reference) if each.name == name), None)
+            line = next((line for line in self._references.lines(reference) if line.name == name), None)
             watched, lane = (line.watched, line.lane) if line is not None else ("", None)
         if not watched:
             self.connection.respond(
@@ -321,7 +325,7 @@ class Adapter:
         return Watchpoint(number, what, lanes, int(warp))
 
     def _on_setDataBreakpoints(self, request: Message, arguments: Message) -> None:
-        self._watched = [str(each["dataId"]) for each in arguments.get("breakpoints") or ()]
+        self._watched = [str(breakpoint_["dataId"]) for breakpoint_ in arguments.get("breakpoints") or ()]
         self.connection.respond(request, {"breakpoints": self._set_watched()})
 
     def _set_watched(self) -> list[Message]:
@@ -329,8 +333,8 @@ class Adapter:
         debugger = self._debugger
         if debugger is None:
             return [{"verified": False} for _ in self._watched]
-        for number, each in list(debugger.stops.items()):
-            if isinstance(each, Watchpoint):
+        for number, stop in list(debugger.stops.items()):
+            if isinstance(stop, Watchpoint):
                 del debugger.stops[number]
         answers: list[Message] = []
         for identity in self._watched:
@@ -445,7 +449,7 @@ class Adapter:
         lines = self._references.lines(int(arguments["variablesReference"]))
         first = int(arguments.get("start") or 0)
         count = int(arguments.get("count") or 0) or MOST_ROWS
-        rows = [self._references.protocol(each) for each in lines[first : first + count]]
+        rows = [self._references.protocol(line) for line in lines[first : first + count]]
         self.connection.respond(request, {"variables": rows})
 
     def _on_evaluate(self, request: Message, arguments: Message) -> None:
@@ -453,7 +457,7 @@ class Adapter:
         moment = self._moment(arguments.get("frameId"))
         word = text.split(" ")[0]
         if arguments.get("context") == "repl" and word.isalpha() and " " in text.strip() + " ":
-            known = [each for each in _CONSOLE if word in commands.find(each).names]
+            known = [name for name in _CONSOLE if word in commands.find(name).names]
             if known and (text.strip() != word or known[0] in ("where", "help", "list", "lanes")):
                 answer = commands.Commands(debugger).do(text)
                 self.connection.respond(request, {"result": answer, "variablesReference": 0})

@@ -43,7 +43,7 @@ def scopes(moment: Moment) -> list[tuple[str, Callable[[], list[Shown]], bool]]:
     if names.variables:
         listed.append(("Variables", lambda: list(_registers(moment, list(names.variables))), False))
     listed.append(("Lanes", lambda: _lanes(moment), False))
-    if any(moment.operand(each) is not None for each in names.variables.values()):
+    if any(moment.operand(variable) is not None for variable in names.variables.values()):
         listed.append(("Fragments", lambda: list(_fragments(moment)), False))
     if moment.shared_names:
         listed.append(
@@ -68,7 +68,7 @@ def summary(values: AnyArray, active: npt.NDArray[np.bool_]) -> str:
     >>> summary(np.arange(32), np.arange(32) < 8)
     '0, 1, 2, 3, … (lanes 0-7)'
     """
-    texts = [shown(each) for each in values[active]]
+    texts = [shown(value) for value in values[active]]
     if len(set(texts)) <= 1:
         return f"{texts[0] if texts else '-'} ({lanes_text(active)})"
     more = ", …" if len(texts) > _SUMMARY else ""
@@ -94,7 +94,7 @@ def _registers(moment: Moment, wanted: list[str]) -> Iterator[Shown]:
 def _elements(moment: Moment, variable: Variable, data: AnyArray) -> Callable[[], list[Shown]]:
     def inner() -> list[Shown]:
         names = [f"{variable.name}[{number}]" for number in range(data.shape[1])]
-        return [_of_lanes(each, each, data[:, number], moment.active) for number, each in enumerate(names)]
+        return [_of_lanes(name, name, data[:, number], moment.active) for number, name in enumerate(names)]
 
     return inner
 
@@ -165,7 +165,9 @@ def _rows(name: str, data: AnyArray, watched: str, index: tuple[int, ...] = ()) 
             place = (*index, number)
             label = f"[{', '.join(map(str, place))}]"
             if np.ndim(row):
-                text = ", ".join(shown(each, 4) for each in row.ravel()[:8]) + (", …" if row.size > 8 else "")
+                text = ", ".join(shown(value, 4) for value in row.ravel()[:8]) + (
+                    ", …" if row.size > 8 else ""
+                )
                 children.append(Shown(label, text, inner=_rows(name, row, watched, place), count=len(row)))
             else:
                 element = f"{watched}{label}" if watched else ""
@@ -208,15 +210,15 @@ class References:
             self._kept[number] = self._made[number - 1]()
         return self._kept[number]
 
-    def protocol(self, each: Shown) -> dict[str, object]:
+    def protocol(self, variable: Shown) -> dict[str, object]:
         """Return a line as the protocol has it."""
-        message: dict[str, object] = {"name": each.name, "value": each.value, "variablesReference": 0}
-        if each.type:
-            message["type"] = each.type
-        if each.expression:
-            message["evaluateName"] = each.expression
-        if each.inner is not None:
-            message["variablesReference"] = self.add(each.inner)
-            if each.count > MOST_ROWS:
-                message["indexedVariables"] = each.count
+        message: dict[str, object] = {"name": variable.name, "value": variable.value, "variablesReference": 0}
+        if variable.type:
+            message["type"] = variable.type
+        if variable.expression:
+            message["evaluateName"] = variable.expression
+        if variable.inner is not None:
+            message["variablesReference"] = self.add(variable.inner)
+            if variable.count > MOST_ROWS:
+                message["indexedVariables"] = variable.count
         return message

@@ -160,7 +160,7 @@ def _spaces(text: str) -> list[str]:
 def _refusal(head: str) -> IllegalInstruction:
     """Say which word does not fit, and the nearest form."""
     if any(f"{family}.".startswith(f"{head}.") for family in families()):  # an opcode without its words
-        begun = [each for each in _forms().values() if f"{each.text}.".startswith(f"{head}.")]
+        begun = [form for form in _forms().values() if f"{form.text}.".startswith(f"{head}.")]
         return IllegalInstruction(_begun(head, begun))
     words = head.split(".")
     known = {word for form in _forms() for word in form}
@@ -168,7 +168,7 @@ def _refusal(head: str) -> IllegalInstruction:
     mended = {
         (get_close_matches(word, known, 1, 0.5) or [""])[0] if word in unknown else word for word in words
     }
-    nearest = min(_forms().values(), key=lambda each: _distance(mended, frozenset(each.text.split("."))))
+    nearest = min(_forms().values(), key=lambda form: _distance(mended, frozenset(form.text.split("."))))
     about = (
         f"{', '.join(unknown)} is no word of these instructions"
         if unknown and any(unknown)
@@ -184,11 +184,11 @@ def _refusal(head: str) -> IllegalInstruction:
 def _begun(head: str, forms: list[AsyncInstruction]) -> str:
     """Return the message for a text that is the beginning of some forms: the shortest of each family."""
     shortest: dict[str, AsyncInstruction] = {}
-    ordered = sorted(forms, key=lambda each: (each.text.count("."), "f16" not in each.text))
-    for each in ordered:
-        shortest.setdefault(each.family, each)
+    ordered = sorted(forms, key=lambda form: (form.text.count("."), "f16" not in form.text))
+    for form in ordered:
+        shortest.setdefault(form.family, form)
     shown = list(shortest.values()) if len(shortest) > 1 else ordered
-    lines = [f"    {each.text}" for each in shown[:_MOST_LISTED]]
+    lines = [f"    {form.text}" for form in shown[:_MOST_LISTED]]
     if len(forms) > len(lines):
         lines.append(f"    and {len(forms) - len(lines)} more: lanewise list --family {head}")
     return "\n".join([f"{head!r} begins {len(forms)} instructions; ask again with the one you mean:", *lines])

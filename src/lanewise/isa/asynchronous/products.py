@@ -167,7 +167,7 @@ class Tcgen05Instruction(Instruction):
         plain = str(name).strip().lower().replace("-", "_").replace(" ", "_")
         plain = "metadata" if plain == "e" else plain
         if plain not in self.operands:
-            names = ", ".join(each.name for each in self.operands.values())
+            names = ", ".join(operand.name for operand in self.operands.values())
             raise LanewiseError(f"{self.text} has no operand {name!r}; it has {names}")
         return plain
 
@@ -194,7 +194,7 @@ class Tcgen05Instruction(Instruction):
         descriptor's.
         """
         given = dict(zip("abc", operands, strict=False)) | options
-        if {"a", "b"} <= given.keys() and not any(hasattr(each, "is_traced") for each in given.values()):
+        if {"a", "b"} <= given.keys() and not any(hasattr(value, "is_traced") for value in given.values()):
             fitted = self.with_fields(_read_off(self, given, shapes=True))
             if fitted is not self:
                 return fitted(*operands, arch=arch, **options)

@@ -73,7 +73,7 @@ def stored_bits(descriptor: InstructionDescriptor, product: Product, name: str) 
         return 32, 0
     if product.kind.narrow or fmt.bits >= 8:
         return fmt.bits, 0
-    return 8, next(each.first_bit for each in EXPANSIONS.values() if each.bits == fmt.bits)
+    return 8, next(expansion.first_bit for expansion in EXPANSIONS.values() if expansion.bits == fmt.bits)
 
 
 def tensor_bits(
@@ -93,8 +93,8 @@ def tensor_bits(
     if key == "scale_b":
         return tuple(_factors_of_b(descriptor, product, spread, row, col))
     block, inner = divmod(row, rows)
-    mine = [each for each in spread if each.row <= inner < each.row + each.rows]
-    lanes = [each.lane + inner - each.row for each in mine]
+    mine = [part for part in spread if part.row <= inner < part.row + part.rows]
+    lanes = [part.lane + inner - part.row for part in mine]
     if key == "a":
         width, first = stored_bits(descriptor, product, "a")
         column, bit = a_column(col, width)
@@ -102,13 +102,13 @@ def tensor_bits(
         return tuple(Bits(block, lane, column, bit + first, bits) for lane in lanes)
     if key in ("c", "d"):
         return tuple(
-            Bits(block, lane, col - each.column, 0, FORMATS[descriptor.d].bits)
-            for lane, each in zip(lanes, mine, strict=True)
-            if each.column <= col < each.column + each.columns
+            Bits(block, lane, col - part.column, 0, FORMATS[descriptor.d].bits)
+            for lane, part in zip(lanes, mine, strict=True)
+            if part.column <= col < part.column + part.columns
         )
     if key == "scale_a":
         places = [factor_place(inner, col, descriptor.scale_a_id, lane, rows) for lane in lanes]
-        return tuple(Bits(block, each.lane, each.column, 8 * each.byte, 8) for each in places)
+        return tuple(Bits(block, place.lane, place.column, 8 * place.byte, 8) for place in places)
     if key == "metadata":
         bits = 4 if product.kind.narrow else max(8, FORMATS[descriptor.a].bits)
         bits = 32 if descriptor.a == "tf32" else bits
@@ -127,11 +127,11 @@ def _factors_of_b(
     """Return the copies of a scale factor of B: one in each partition of lanes that uses it."""
     factors = []
     for block in range(product.cta_group):
-        for each in spread:
-            if not each.column <= col < each.column + each.columns:
+        for part in spread:
+            if not part.column <= col < part.column + part.columns:
                 continue
-            for lane in range(each.lane, each.lane + each.rows, PARTITION):
-                place = factor_place(col - each.column, factor, descriptor.scale_b_id, lane, each.columns)
+            for lane in range(part.lane, part.lane + part.rows, PARTITION):
+                place = factor_place(col - part.column, factor, descriptor.scale_b_id, lane, part.columns)
                 factors.append(Bits(block, place.lane, place.column, 8 * place.byte, 8))
     return factors
 

@@ -203,7 +203,7 @@ def _with_word(asked: _Asked, word: str) -> _Asked | None:
     if word in _SCALED:
         types, words = _SCALED[word]
         asked = asked._replace(flags=asked.flags.union(words))
-    if all(each in TYPES for each in types):
+    if all(word in TYPES for word in types):
         return asked._replace(types=(*asked.types, types))
     if word in ("row", "col"):
         return asked._replace(layouts=(*asked.layouts, word))
@@ -266,7 +266,7 @@ def _readings(asked: _Asked) -> Iterator[dict[int, tuple[str, ...]]]:
     if not given:
         yield {}
         return
-    result = any(each in _RESULTS for each in given[0])
+    result = any(value in _RESULTS for value in given[0])
     if len(given) == 1:
         if asked.a_types and result:
             yield {_D: given[0], _A: asked.a_types[:1]}
@@ -290,10 +290,10 @@ def _fits(form: Form, asked: _Asked, places: dict[int, tuple[str, ...]]) -> bool
     if asked.layouts and form.layouts[: len(asked.layouts)] != asked.layouts:
         return False
     if len(form.types) < 3:
-        return not asked.a_types and all(set(each) & set(form.types) for each in asked.types)
+        return not asked.a_types and all(set(kinds) & set(form.types) for kinds in asked.types)
     if asked.a_types and form.types[_A] not in asked.a_types:
         return False
-    return all(place < len(form.types) and form.types[place] in each for place, each in places.items())
+    return all(place < len(form.types) and form.types[place] in kinds for place, kinds in places.items())
 
 
 # messages -----------------------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ def _listed(candidates: list[Candidate], asked: _Asked) -> str:
     """Return the first of some forms, one in each line, and how to see the others."""
     lines = [f"    {form.text}" for form, _ in candidates[:_MOST_LISTED]]
     if len(candidates) > _MOST_LISTED:
-        words = [asked.shape, *(each[0] for each in asked.types if len(each) == 1)]
+        words = [asked.shape, *(kinds[0] for kinds in asked.types if len(kinds) == 1)]
         if len({form.base_family for form, _ in candidates}) == 1:
             words.insert(0, f"--family {candidates[0][0].base_family}")
         lines.append(
@@ -327,10 +327,10 @@ def _nothing_fits(text: str, asked: _Asked, arch: str | None) -> str:
         (asked._replace(types=(), layouts=(), flags=frozenset()), "no instruction has all of these words"),
         (_Asked(family=asked.family, types=asked.types), "no instruction has all of these words"),
     ):
-        candidates = [each for each in _fitting(less) if arch is None or arch in each[1].archs]
+        candidates = [candidate for candidate in _fitting(less) if arch is None or arch in candidate[1].archs]
         if candidates:
             near = sorted(
-                usual(candidates, asked.flags), key=lambda each: _shapes_apart(each[0], asked.shape)
+                usual(candidates, asked.flags), key=lambda candidate: _shapes_apart(candidate[0], asked.shape)
             )
             return f"{text!r}: {what}; the nearest are\n{_listed(near, less)}"
     return f"{text!r}: no instruction has all of these words; `lanewise list` shows which there are"
@@ -374,14 +374,14 @@ def usual(candidates: list[Candidate], flags: Iterable[str]) -> list[Candidate]:
         lambda form: len(form.types) < 3 or form.types[1] == form.types[2],
     )
     for prefers in preferences:
-        candidates = [each for each in candidates if prefers(each[0])] or candidates
+        candidates = [candidate for candidate in candidates if prefers(candidate[0])] or candidates
     seen: Counter[str] = Counter()
     turns = []
     for candidate in sorted(candidates, key=_rarity):
         kind = _type_of(candidate[0])
         turns.append((seen[kind], candidate))
         seen[kind] += 1
-    return [each for _, each in sorted(turns, key=lambda turn: turn[0])]
+    return [candidate for _, candidate in sorted(turns, key=lambda turn: turn[0])]
 
 
 def _type_of(form: Form) -> str:

@@ -109,4 +109,6 @@ class Expansion:
         return np.asarray((elements * weights).sum(-1), np.uint8)
 
 
-EXPANSIONS = {each.name: each for each in (Expansion("b6x16_p32", 6, 0), Expansion("b4x16_p64", 4, 2))}
+EXPANSIONS = {
+    expansion.name: expansion for expansion in (Expansion("b6x16_p32", 6, 0), Expansion("b4x16_p64", 4, 2))
+}

@@ -88,7 +88,9 @@ class LoadShape:
 
         layout = self.layout(num)
         threads = np.array([layout(thread, 0) for thread in range(WARP // self.halves)])
-        words = threads[:, None] + np.array([layout(0, each) for each in range(self.registers_of(num))])
+        words = threads[:, None] + np.array(
+            [layout(0, register) for register in range(self.registers_of(num))]
+        )
         lanes, columns = words % self.lanes, words // self.lanes * (2 if packed else 1)
         return (
             np.concatenate([lanes] * self.halves),

@@ -57,9 +57,10 @@ class Accumulator(Operand):
         row, col = within(row, self.rows, "row", self.title), within(col, self.cols, "column", self.title)
         block, row = divmod(row, block_rows(self.rows, self.cta_group))
         region = next(
-            each
-            for each in self.regions
-            if each.row <= row < each.row + each.rows and each.column <= col < each.column + each.columns
+            region
+            for region in self.regions
+            if region.row <= row < region.row + region.rows
+            and region.column <= col < region.column + region.columns
         )
         return Place(block, region.lane + row - region.row, col - region.column)
 

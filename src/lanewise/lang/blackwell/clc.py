@@ -56,7 +56,7 @@ class Response(Node):
         builder.emit(f"{query}.is_canceled.pred.b128", is_canceled, handle)
         first = tuple(Register("b32") for _ in range(3))
         builder.emit(f"{query}.get_first_ctaid.v4.b32.b128", (*first, "_"), handle, guard=is_canceled)
-        x, y, z = (Scalar(i32, each, nonnegative=True) for each in first)
+        x, y, z = (Scalar(i32, register, nonnegative=True) for register in first)
         return Scalar(pred, is_canceled), x, y, z
 
     def __str__(self) -> str:

@@ -33,12 +33,12 @@ class UncertainAliases:
 
     def check(self) -> None:
         """Raise an error if one of them was changed in place while another is in reach."""
-        if all(each.is_unchanged() for each in self.containers):
+        if all(container.is_unchanged() for container in self.containers):
             return
         reach = everything_in_reach(None, None).containers
-        if sum(each.key in reach for each in self.containers) > 1:
+        if sum(container.key in reach for container in self.containers) > 1:
             raise current().error(may_be_one(self.containers, self.what))
-        current().changed_aliases.update(each.key for each in self.containers)
+        current().changed_aliases.update(container.key for container in self.containers)
         self.accept()  # on this path nobody else can see the change
 
 
@@ -46,7 +46,7 @@ def may_be_one(
     containers: list[Container], what: str, change: str = "to change one of them in place, "
 ) -> str:
     """Return the message that a container is changed of which another location may hold the same."""
-    names = sorted({each.name for each in containers} - {"", CHOICE})
+    names = sorted({container.name for container in containers} - {"", CHOICE})
     which = " and ".join(names) if len(names) > 1 else f"two values of {names[0]}" if names else "two values"
     kind = containers[0].value
     noun = "fragment" if isinstance(kind, Node) else type(kind).__name__
@@ -70,7 +70,7 @@ def note_uncertain(
     groups = [{one.key: one for one in group.containers} for group in noted]
     for name, values in parts:
         group = {identity(value): Container(value, name) for value in values}
-        for other in [each for each in groups if not each.keys().isdisjoint(group)]:
+        for other in [candidate for candidate in groups if not candidate.keys().isdisjoint(group)]:
             groups.remove(other)
             group = {**group, **other}
         groups.append(group)
@@ -78,9 +78,11 @@ def note_uncertain(
     before = {frozenset(one.key for one in group.containers): group for group in noted}
     noted.clear()
     for group in groups:
-        kept = [each for key, each in group.items() if key in known or key in new or key in reach.containers]
+        kept = [
+            member for key, member in group.items() if key in known or key in new or key in reach.containers
+        ]
         if len(kept) > 1:
-            same = before.get(frozenset(each.key for each in kept))
+            same = before.get(frozenset(member.key for member in kept))
             noted.append(same or UncertainAliases(kept, what))
 
 
@@ -88,7 +90,7 @@ def may_be_aliases_of(keys: Collection[Any]) -> set[object]:
     """Return the keys of all containers that may be one of some, those themselves left out."""
     others: set[Any] = set()
     for group in current().uncertain_aliases:
-        members = {each.key for each in group.containers}
+        members = {container.key for container in group.containers}
         if not members.isdisjoint(keys):
             others |= members
     return others

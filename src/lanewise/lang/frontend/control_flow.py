@@ -157,11 +157,11 @@ class Runtime:
         if isinstance(name, str):
             _name(name, value)
         elif isinstance(value, tuple | list) and len(value) == len(name):
-            for one, each in zip(name, value, strict=True):
+            for one, part in zip(name, value, strict=True):
                 if isinstance(one, str):
-                    _name(one, each)
+                    _name(one, part)
                 else:
-                    _note_arrays(one, each)
+                    _note_arrays(one, part)
         return value
 
     # statements -----------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class Runtime:
 
     def print_(self, function: Callable[..., AnyValue], *values: AnyValue, **options: AnyValue) -> AnyValue:
         """Print: traced values when the kernel runs; what Python knows, now, while the kernel is traced."""
-        if function is not builtins.print or not any(isinstance(each, Traced) for each in values):
+        if function is not builtins.print or not any(isinstance(value, Traced) for value in values):
             return function(*values, **options)
         return print_values(values, **options)
 
@@ -344,8 +344,8 @@ def _note_arrays(names: AnyValue, value: AnyValue) -> None:
         if isinstance(value, Traced):
             current().bound.setdefault(names, []).append(value)
     elif isinstance(value, tuple | list) and len(value) == len(names):
-        for one, each in zip(names, value, strict=True):
-            _note_arrays(one, each)
+        for one, part in zip(names, value, strict=True):
+            _note_arrays(one, part)
 
 
 def _name(name: str, value: object) -> None:
@@ -354,8 +354,8 @@ def _name(name: str, value: object) -> None:
         value.named(name)
         current().bound.setdefault(name, []).append(value)
     elif isinstance(value, list | tuple):
-        for number, each in enumerate(value):
-            if isinstance(each, Traced):
-                _name(f"{name}{number}", each)
+        for number, part in enumerate(value):
+            if isinstance(part, Traced):
+                _name(f"{name}{number}", part)
     if isinstance(value, list | tuple | dict | int | float | TmemMatrix):  # for the debugger
         current().bound.setdefault(name, []).append(value)

@@ -91,17 +91,17 @@ class Container:
     def note_contents(self) -> None:
         """Note what the container itself holds now."""
         self.form, values = contents(self.value)
-        self.held = [Held(each) for each in values]
+        self.held = [Held(value) for value in values]
 
     def restore(self) -> None:
         """Give the container these contents again."""
-        set_contents(self.value, self.form, [each.value for each in self.held])
+        set_contents(self.value, self.form, [held.value for held in self.held])
 
     def is_unchanged(self) -> bool:
         """Return whether the container holds the very same values now."""
         form, values = contents(self.value)
         return bool(form == self.form) and all(
-            now is each.value for now, each in zip(values, self.held, strict=True)
+            now is held.value for now, held in zip(values, self.held, strict=True)
         )
 
     def holds_traced(self) -> bool:
@@ -174,7 +174,7 @@ class State:
         if container is None:
             container = self.containers[key] = Container(value, name)
             container.form, values = contents(value)
-            container.held = [self.held(each, name) for each in values]
+            container.held = [self.held(value, name) for value in values]
         return container
 
     # functions ------------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ class State:
         """Return whether a container has nothing to do with the kernel, now and at the time of this state."""
         if container.key not in self.of_globals or container.holds_traced():
             return False
-        return not any(isinstance(each, Traced) for each in contents(container.value)[1])
+        return not any(isinstance(content, Traced) for content in contents(container.value)[1])
 
     def is_changed(self) -> bool:
         """Return whether a container has other contents now."""
@@ -260,7 +260,7 @@ def _is_table(value: object) -> bool:
     if not isinstance(value, list | dict) or len(value) < _LONG:
         return False
     return not any(
-        isinstance(each, Traced) for each in (value.values() if isinstance(value, dict) else value)
+        isinstance(item, Traced) for item in (value.values() if isinstance(value, dict) else value)
     )
 
 

@@ -164,7 +164,7 @@ class Join:
         ):
             return
         first = self.values.first.containers.get(key, one)
-        untraced = not any(each.holds_traced() for each in (first, one, two))
+        untraced = not any(form.holds_traced() for form in (first, one, two))
         if key in self.values.first.of_globals and untraced:
             return
         name = one.name or "a variable"
@@ -202,7 +202,7 @@ def merge_leaf(name: str, x: AnyValue, y: AnyValue, moves: MergeMoves) -> AnyVal
         return Undefined(
             f"{name} is {describe(x)} in one branch and {describe(y)} in the other: it must be alike"
         )
-    a, b = (_as_dtype(each, dtype, name) for each in (x, y))
+    a, b = (_as_dtype(value, dtype, name) for value in (x, y))
     if isinstance(a, Undefined) or isinstance(b, Undefined):
         return a if isinstance(a, Undefined) else b
     register = Register(register_kind(dtype), name)

@@ -114,7 +114,7 @@ class Kernel:
         """Return what the kernel is traced to, for an arch, Constexpr values, and what it reads of Python."""
         name = None if arch is None else find_arch(arch)
         known = self._constants(constants)
-        unhashable = [each for each, value in known.items() if not _is_hashable(value)]
+        unhashable = [name for name, value in known.items() if not _is_hashable(value)]
         if unhashable:
             raise KernelError(
                 f"{self.name}: the value of a Constexpr must be hashable, a tuple and not a list; that of "
@@ -131,7 +131,7 @@ class Kernel:
     def _constants(self, given: dict[str, object]) -> dict[str, object]:
         """Return the values of the Constexpr parameters, from those that are given and the defaults."""
         known = {}
-        names = [each.name for each in self.parameters if each.is_constexpr]
+        names = [parameter.name for parameter in self.parameters if parameter.is_constexpr]
         for name in given:
             if name not in names:
                 raise KernelError(
@@ -182,7 +182,7 @@ class Kernel:
                     arguments[parameter.name] = traced_argument(builder, parameter)
                     builder.bound[parameter.name] = [arguments[parameter.name]]
             rewritten.call(arguments)
-            names = [each.name for each in self.parameters if not each.is_constexpr]
+            names = [parameter.name for parameter in self.parameters if not parameter.is_constexpr]
             self._require_register_bound(builder)
             if self.options.get("cluster"):
                 builder.need("cluster=", 90, "7.8")
@@ -355,7 +355,7 @@ def _cluster_shape(cluster: object) -> tuple[int, int, int] | None:
     if cluster is None:
         return None
     entries = tuple(cluster) if isinstance(cluster, tuple | list) else (cluster,)
-    integers = all(isinstance(each, int) and not isinstance(each, bool) and each >= 1 for each in entries)
+    integers = all(isinstance(entry, int) and not isinstance(entry, bool) and entry >= 1 for entry in entries)
     if not integers or not 1 <= len(entries) <= 3:
         raise KernelError(
             f"cluster= of @lw.kernel is an integer or up to three, as in (2, 1); not {cluster!r}"

@@ -127,7 +127,7 @@ def kernel_page(kernel: Kernel) -> str:
     title = kernel.name
     try:
         title = f"{kernel.name}({', '.join(map(_declared, kernel.parameters))})"
-        called = ", ".join(each.name for each in kernel.parameters if not each.is_constexpr)
+        called = ", ".join(parameter.name for parameter in kernel.parameters if not parameter.is_constexpr)
         facts.append(("launched by", f"{kernel.name}[grid, block]({called})"))
         module = kernel.module()
         facts.append(("PTX", f"{module.version} for {module.target}"))

@@ -88,7 +88,7 @@ class ConfiguredKernel:
                 known = False
             if known and configured.warm(args, stream):
                 return
-        launch = {each: kwargs.pop(each) for each in _OPTIONS if each in kwargs}
+        launch = {option: kwargs.pop(option) for option in _OPTIONS if option in kwargs}
         try:
             version, configured, arguments = self._bind(args, arch, kwargs)
             configured(*arguments, arch=arch, stream=stream, **launch)
@@ -102,7 +102,7 @@ class ConfiguredKernel:
 
     def _takes_as_given(self, args: tuple[object, ...]) -> bool:
         """Return whether the PTX kernel takes the same arguments: no Constexpr, nothing that is encoded."""
-        parameters = [each for each in self.kernel.parameters if not each.is_constexpr]
+        parameters = [parameter for parameter in self.kernel.parameters if not parameter.is_constexpr]
         encoded = [
             parameter
             for parameter in parameters
@@ -122,7 +122,7 @@ def split_arguments(
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     """Return the arguments of a launch, checked, and apart from them the values of the Constexpr ones."""
     parameters = kernel.parameters
-    names = [each.name for each in parameters]
+    names = [parameter.name for parameter in parameters]
     if len(args) > len(parameters):
         raise KernelError(
             f"{kernel.name} takes {len(parameters)} arguments ({', '.join(names)}); {len(args)} are given"
@@ -134,7 +134,9 @@ def split_arguments(
         if name in given:
             raise KernelError(f"{kernel.name}: {name} is given twice")
         given[name] = value
-    missing = [each.name for each in parameters if each.name not in given and each.required]
+    missing = [
+        parameter.name for parameter in parameters if parameter.name not in given and parameter.required
+    ]
     if missing:
         raise KernelError(
             f"{kernel.name} takes {len(parameters)} arguments ({', '.join(names)}); {', '.join(missing)} "

@@ -81,7 +81,7 @@ def _collect_reads(nodes: Iterable[ast.AST], known: dict[ast.AST, Names], names:
             generators = cast(ast.ListComp, node).generators
             own: set[str] = set()
             _collect_reads(children(node), known, own)
-            own -= binds(each.target for each in generators)
+            own -= binds(generator.target for generator in generators)
             _collect_reads([generators[0].iter], known, own)  # which is evaluated outside
             names |= own
         else:
@@ -92,10 +92,10 @@ def _read_by_function(node: Any, known: dict[ast.AST, Names]) -> set[str]:
     """Return the names that a function or lambda reads and that are not its own."""
     inside: set[str] = set()
     _collect_reads(children(node), known, inside)
-    arguments = {each.arg for each in walk(node.args) if isinstance(each, ast.arg)}
+    arguments = {part.arg for part in walk(node.args) if isinstance(part, ast.arg)}
     body = [node.body] if isinstance(node, ast.Lambda) else node.body
     outer = {
-        name for each in walk(node) if isinstance(each, ast.Nonlocal | ast.Global) for name in each.names
+        name for part in walk(node) if isinstance(part, ast.Nonlocal | ast.Global) for name in part.names
     }
     # What surrounds the function's body, such as defaults and annotations, is read outside.
     around: set[str] = set()
@@ -122,7 +122,7 @@ def _collect_bound(nodes: Iterable[Any], known: dict[ast.AST, Names], names: set
         elif kind in _DEFINITIONS:
             names.add(node.name)
         elif kind in _COMPREHENSIONS:
-            names |= {each.target.id for each in walk(node) if isinstance(each, ast.NamedExpr)}
+            names |= {part.target.id for part in walk(node) if isinstance(part, ast.NamedExpr)}
         elif kind in _COMPOUND:
             if node not in known:
                 inside: set[str] = set()
@@ -146,10 +146,10 @@ class Liveness:
         # what a function inside this one reads may be read whenever that is called
         self._captured = frozenset[str]().union(
             *(
-                self._reads(each)
+                self._reads(node)
                 for statement in function.body
-                for each in walk(statement)
-                if isinstance(each, ast.FunctionDef | ast.Lambda)
+                for node in walk(statement)
+                if isinstance(node, ast.FunctionDef | ast.Lambda)
             )
         )
         self._statements(function.body, NONE)
@@ -211,8 +211,8 @@ class Liveness:
     def _carry(self, node: ast.stmt, nodes: Sequence[ast.AST], live: Names, restored: Names = NONE) -> None:
         bound = self._binds(nodes) & (live | self._captured)
         restored -= bound  # a function inside may still read such a name
-        read = frozenset[str]().union(*(self._reads(each) for each in nodes)) - bound - restored
+        read = frozenset[str]().union(*(self._reads(node) for node in nodes)) - bound - restored
         if isinstance(node, ast.For | ast.While):
             read -= self._binds(nodes)  # every round binds these before it reads them
         live |= self._captured
-        self.carried[node] = Carried(*(tuple(sorted(each)) for each in (bound, read, restored, live)))
+        self.carried[node] = Carried(*(tuple(sorted(names)) for names in (bound, read, restored, live)))

@@ -124,15 +124,15 @@ class LoopValues:
     def _note_aliases_of_head(self) -> None:
         """Note which copies may be one object with another location's, as they are in the first round."""
         copies_of: dict[AnyValue, int] = defaultdict(int)
-        for each in self._copies:
-            copies_of[each.entry.key] += 1
+        for kept in self._copies:
+            copies_of[kept.entry.key] += 1
         parts = [
             (copy.entry.name, [copy.value, copy.entry.value])
             for copy in self._copies
             if copies_of[copy.entry.key] > 1 or self._has_other_locations(copy)
         ]
         if parts:
-            made = [each.value for each in self._copies]
+            made = [copy.value for copy in self._copies]
             note_uncertain(parts, self.values.in_reach(self.names), f"the loop of line {self.line}", made)
 
     def _has_other_locations(self, container: HeadContainer) -> bool:
@@ -228,52 +228,52 @@ class LoopValues:
 
     def is_changed(self) -> bool:
         """Return whether a container holds other values than at the head of the loop."""
-        return any(each.differs() for each in (*self._in_place.values(), *self._copies))
+        return any(container.differs() for container in (*self._in_place.values(), *self._copies))
 
     # the end of a round ---------------------------------------------------------------------------------
 
     def update(self, names: dict[str, AnyValue]) -> None:
         """Move what the locations hold now into the registers of the loop."""
         containers = [*self._in_place.values(), *self._copies]
-        known = [Container(each.value, each.entry.name) for each in containers]
+        known = [Container(container.value, container.entry.name) for container in containers]
         now = self.values.now(names, known)
         round_ = _Round(self, now)
         for name, head in self.heads.items():
             if name in now.roots:
                 round_.match_root(name, head, now.roots[name])
-        for each in containers:
-            each.note_change()
-            if id(each) not in round_.sources:
-                round_.take_contents(each, now.containers[identity(each.value)])
-        by_key = {identity(each.value): each for each in containers}
+        for member in containers:
+            member.note_change()
+            if id(member) not in round_.sources:
+                round_.take_contents(member, now.containers[identity(member.value)])
+        by_key = {identity(container.value): container for container in containers}
         for container, key in round_.holders:
             if key in by_key and by_key[key] is not container:
                 self._handed_on.append((container, by_key[key]))
         uncertain = may_be_aliases_of(round_.held_by)
-        tracked = {identity(each.value): each.locations for each in containers}
+        tracked = {identity(container.value): container.locations for container in containers}
         for container, key in round_.holders:
             shared = len(round_.held_by[key]) > 1
             outside = key != container.entry.key and self.reach.references[key] > tracked.get(key, 0)
             if shared or outside or key in uncertain:
                 self._uncertain.append((container, now.containers[key]))
-        for each in containers if uncertain else ():
-            if identity(each.value) in uncertain:
-                self._uncertain.append((each, known[containers.index(each)]))
+        for member in containers if uncertain else ():
+            if identity(member.value) in uncertain:
+                self._uncertain.append((member, known[containers.index(member)]))
         parallel_move(round_.moves)
 
     def close(self) -> None:
         """Raise an error if the body changes a container in place that may be another location's."""
         by_entry: dict[AnyValue, list[HeadContainer]] = defaultdict(list)
-        for each in (*self._in_place.values(), *self._copies):
-            by_entry[each.entry.key].append(each)
+        for container in (*self._in_place.values(), *self._copies):
+            by_entry[container.entry.key].append(container)
         for key, group in by_entry.items():
-            parts = any(each.is_copy or each.is_rebound for each in group)
+            parts = any(container.is_copy or container.is_rebound for container in group)
             if parts and (len(group) > 1 or self.reach.references[key] > group[0].locations):
-                self._uncertain += [(each, each.entry) for each in group]
+                self._uncertain += [(container, container.entry) for container in group]
         self._refuse_changes_handed_on()
-        for each, other in self._uncertain:
-            if each.is_changed_in_place and not _changes_registers(each):
-                entries = [each.entry, other]
+        for container, other in self._uncertain:
+            if container.is_changed_in_place and not _changes_registers(container):
+                entries = [container.entry, other]
                 entries += [one.entry for one, same in self._uncertain if same.key == other.key]
                 raise current().error(may_be_one(entries, f"the loop of line {self.line}"))
 
@@ -281,12 +281,14 @@ class LoopValues:
         """Return head containers that hand theirs on to each other, if one may be another location's, too."""
         classes: dict[int, list[HeadContainer]] = {}
         for pair in self._handed_on:
-            members = list({id(one): one for each in pair for one in classes.get(id(each), [each])}.values())
+            members = list(
+                {id(one): one for member in pair for one in classes.get(id(member), [member])}.values()
+            )
             for one in members:
                 classes[id(one)] = members
         return [
             members
-            for members in {id(each): each for each in classes.values()}.values()
+            for members in {id(members): members for members in classes.values()}.values()
             if len({one.entry.key for one in members}) < len(members)
             or any(map(self._has_other_locations, members))
         ]
@@ -306,8 +308,8 @@ class LoopValues:
     def after(self) -> tuple[AnyValue, ...]:
         """Set everything to what it is after the loop; return the values of the bound names."""
         done: dict[int, AnyValue] = {}
-        for each in (*self._in_place.values(), *self._copies):
-            self._container_after(each, done)
+        for container in (*self._in_place.values(), *self._copies):
+            self._container_after(container, done)
         outcome = {name: self._value_after(head, done) for name, head in self.heads.items()}
         for name in self.values.bound:
             if name not in outcome:
@@ -315,15 +317,18 @@ class LoopValues:
                     f"{name} has a value only inside the loop of line {self.line}: give one first"
                 )
         #: What stands after the loop for a container of its head.
-        later = {identity(each.value): done[id(each)] for each in (*self._in_place.values(), *self._copies)}
+        later = {
+            identity(container.value): done[id(container)]
+            for container in (*self._in_place.values(), *self._copies)
+        }
         parts = []
-        for each, other in self._uncertain:
-            if each.is_rebound:
-                values = [done[id(each)], each.entry.value, later.get(other.key, other.value)]
-                parts.append((each.entry.name, values))
-        for each in (*self._in_place.values(), *self._copies):
-            if done[id(each)] is not each.value and may_be_aliases_of([identity(each.value)]):
-                parts.append((each.entry.name, [each.value, done[id(each)]]))
+        for container, other in self._uncertain:
+            if container.is_rebound:
+                values = [done[id(container)], container.entry.value, later.get(other.key, other.value)]
+                parts.append((container.entry.name, values))
+        for container in (*self._in_place.values(), *self._copies):
+            if done[id(container)] is not container.value and may_be_aliases_of([identity(container.value)]):
+                parts.append((container.entry.name, [container.value, done[id(container)]]))
         for members in self._handed_around():
             values = [value for one in members for value in (done[id(one)], one.entry.value)]
             parts.append((members[0].entry.name, values))

@@ -34,10 +34,10 @@ class range:
         if not 1 <= len(bounds) <= 3:
             raise builder.error(f"lw.range takes a stop, or start, stop and step; {len(bounds)} are given")
         first, stop, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
-        dtype = next((each.dtype for each in (first, stop, step) if isinstance(each, Scalar)), None)
-        for each in (first, stop, step):
-            if not isinstance(each, Scalar) and (not is_number(each) or isinstance(each, float)):
-                raise builder.error(f"lw.range takes integers, not {describe(each)}")
+        dtype = next((bound.dtype for bound in (first, stop, step) if isinstance(bound, Scalar)), None)
+        for bound in (first, stop, step):
+            if not isinstance(bound, Scalar) and (not is_number(bound) or isinstance(bound, float)):
+                raise builder.error(f"lw.range takes integers, not {describe(bound)}")
         if dtype is not None and not is_int(dtype):
             raise builder.error(f"lw.range takes integers, not values of type {dtype.name}")
         self.start = scalar(first, dtype, "lw.range")

@@ -67,8 +67,8 @@ def read_parameters(rewritten: RewrittenFunction) -> list[Parameter]:
     for name in (rewritten.original.__name__, *rewritten.signature.parameters):
         if not _PTX_NAME.fullmatch(name):
             raise rewritten.error(f"{name} is no name in PTX: use letters from a to z, digits and _")
-    for name, each in rewritten.signature.parameters.items():
-        if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
+    for name, parameter in rewritten.signature.parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise rewritten.error(f"a kernel has a fixed number of parameters: *{name} does not work")
         kind = rewritten.annotations.get(name)
         if kind is None and name == "self" and not parameters:
@@ -90,7 +90,7 @@ def read_parameters(rewritten: RewrittenFunction) -> list[Parameter]:
             raise rewritten.error(
                 f"parameter {name}: {kind!r} is no type of the kernel language; {_written(kind)}"
             )
-        parameters.append(Parameter(name, kind, each.default, layout))
+        parameters.append(Parameter(name, kind, parameter.default, layout))
     return parameters
 
 

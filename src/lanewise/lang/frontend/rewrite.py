@@ -89,7 +89,7 @@ class _Rewriter:
     def __init__(self, function: ast.FunctionDef, is_kernel: bool) -> None:
         self.node, self.is_kernel = function, is_kernel
         self.device_result = not is_kernel and any(
-            isinstance(each, ast.If) and _has_return(each) for each in function.body
+            isinstance(statement, ast.If) and _has_return(statement) for statement in function.body
         )
         if self.device_result:
             function.body = self._results(function.body)
@@ -112,7 +112,7 @@ class _Rewriter:
             def visit_Lambda(self, node: ast.Lambda) -> object:
                 return node
 
-        made = [Returns().visit(each) for each in statements]
+        made = [Returns().visit(statement) for statement in statements]
         first, last = NodesAt(made[0]), NodesAt(made[-1])
         result = ast.copy_location(ast.Return(last.name(_RESULT)), made[-1])
         return [first.assignment(_RESULT, first.constant(None)), *made, result]
@@ -127,12 +127,12 @@ class _Rewriter:
         node.decorator_list, node.returns = [], None
         arguments = node.args
         everyone = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-        for each in (*everyone, arguments.vararg, arguments.kwarg):
-            if each is not None:
-                each.annotation = None
+        for argument in (*everyone, arguments.vararg, arguments.kwarg):
+            if argument is not None:
+                argument.annotation = None
         none = NodesAt(node).constant(None)
         arguments.defaults = [none for _ in arguments.defaults]
-        arguments.kw_defaults = [each and none for each in arguments.kw_defaults]
+        arguments.kw_defaults = [default and none for default in arguments.kw_defaults]
         return node
 
     # the walk over the tree -----------------------------------------------------------------------------
@@ -148,8 +148,8 @@ class _Rewriter:
             value = getattr(node, name, None)
             if isinstance(value, list):
                 made: list[object] = []
-                for each in value:
-                    visited = self.visit(each) if isinstance(each, ast.AST) else each
+                for child in value:
+                    visited = self.visit(child) if isinstance(child, ast.AST) else child
                     if isinstance(visited, list):
                         made += visited
                     else:
@@ -287,7 +287,7 @@ class _Rewriter:
 
     def visit_Assign(self, node: ast.Assign) -> object:
         node.value = self.visit(node.value)
-        node.targets = [self.visit(each) for each in node.targets]
+        node.targets = [self.visit(target) for target in node.targets]
         target = node.targets[0]
         names = _names(target)
         if names is not None:
@@ -321,7 +321,7 @@ class _Rewriter:
 
     def visit_BoolOp(self, node: ast.BoolOp) -> object:
         name = "and_" if isinstance(node.op, ast.And) else "or_"
-        first, *rest = [self.visit(each) for each in node.values]
+        first, *rest = [self.visit(value) for value in node.values]
         return NodesAt(node).call(RUNTIME_NAME, name, first, *map(_function, rest))
 
     def visit_Expr(self, node: ast.Expr) -> object:
@@ -343,21 +343,21 @@ class _Rewriter:
         return node
 
     def visit_IfExp(self, node: ast.IfExp) -> object:
-        test, body, orelse = (self.visit(each) for each in (node.test, node.body, node.orelse))
+        test, body, orelse = (self.visit(part) for part in (node.test, node.body, node.orelse))
         return NodesAt(node).call(RUNTIME_NAME, "choose", test, _function(body), _function(orelse))
 
     def visit_Compare(self, node: ast.Compare) -> object:
         self.generic_visit(node)
         if len(node.ops) == 1:
             return node
-        nodes, words = NodesAt(node), tuple(type(each).__name__ for each in node.ops)
+        nodes, words = NodesAt(node), tuple(type(op).__name__ for op in node.ops)
         others = map(_function, node.comparators)
         return nodes.call(RUNTIME_NAME, "chain", nodes.constant(words), node.left, *others)
 
 
 def _constants(names: Carried, nodes: NodesAt) -> list[ast.expr]:
     """Return the names that a branch or loop carries, as arguments of a call."""
-    return [nodes.constant(each) for each in (names.bound, names.read, names.restored, names.live)]
+    return [nodes.constant(names_of) for names_of in (names.bound, names.read, names.restored, names.live)]
 
 
 def _function(value: ast.expr) -> ast.Lambda:
@@ -382,5 +382,5 @@ def _names(target: ast.expr) -> object:
         return target.id
     if not isinstance(target, ast.Tuple):
         return None
-    names = tuple(_names(each) for each in target.elts)
+    names = tuple(_names(element) for element in target.elts)
     return None if None in names else names

@@ -71,7 +71,7 @@ class RewrittenFunction:
         tree.name = f"{RUNTIME_NAME}_function"  # so that a function that calls itself finds the global one
         module.body[0].body = [tree]
         code = compile(module, self.file, "exec", dont_inherit=True)
-        factory = next(each for each in code.co_consts if isinstance(each, CodeType))
+        factory = next(constant for constant in code.co_consts if isinstance(constant, CodeType))
         inner = next(
             constant
             for constant in factory.co_consts
@@ -149,7 +149,7 @@ def _misfit(error: BaseException) -> str:
     if not isinstance(error, TypeError):
         return ""
     name = str(error).partition("()")[0]
-    for module in [each for key, each in sys.modules.items() if key.startswith("lanewise.")]:
+    for module in [module for key, module in sys.modules.items() if key.startswith("lanewise.")]:
         with suppress(AttributeError):
             function = attrgetter(name)(module)
             message = misfit_call(function, error) if isinstance(function, FunctionType) else ""

@@ -40,8 +40,8 @@ def source_names(
                 if variable is not None:
                     variables[name] = variable
     others = {
-        name: _value(name, each[-1], by_hint, count())
-        for name, each in bound.items()
+        name: _value(name, value[-1], by_hint, count())
+        for name, value in bound.items()
         if name not in variables and name not in arrays
     }
     matrices = {
@@ -65,18 +65,18 @@ def _value(name: str, value: object, by_hint: Mapping[str, list[str]], leaves: I
         case int() | float():
             return value
         case list() | tuple():
-            return tuple(_value(name, each, by_hint, leaves) for each in value)
+            return tuple(_value(name, item, by_hint, leaves) for item in value)
         case dict():
-            return {key: _value(name, each, by_hint, leaves) for key, each in value.items()}
+            return {key: _value(name, item, by_hint, leaves) for key, item in value.items()}
         case Scalar(constant=int() | float() as number) if value.register is None:
             registers = by_hint.get(f"{name}{next(leaves)}")
             return SourceVariable((tuple(registers),), value.dtype) if registers else number
     held = [value] if isinstance(value, Scalar) else getattr(value, "registers", None)
-    if not isinstance(held, tuple | list) or not all(isinstance(each, Scalar) for each in held):
+    if not isinstance(held, tuple | list) or not all(isinstance(item, Scalar) for item in held):
         return None
     elements = []
-    for each in held:
-        own = _register_name(each)
+    for item in held:
+        own = _register_name(item)
         names = [*([own] if own else []), *by_hint.get(f"{name}{next(leaves)}", ())]
         elements.append(tuple(dict.fromkeys(names)))
     if not elements or not all(elements):

@@ -21,7 +21,7 @@ def child_fields(node: ast.AST) -> tuple[str, ...]:
     kind = type(node)
     fields = _FIELDS.get(kind)
     if fields is None:
-        fields = _FIELDS[kind] = tuple(each for each in kind._fields if each not in _LEAVES)
+        fields = _FIELDS[kind] = tuple(field for field in kind._fields if field not in _LEAVES)
     return fields
 
 
@@ -35,7 +35,7 @@ def children(node: ast.AST) -> list[Any]:
     for name in child_fields(node):
         value = getattr(node, name, None)
         if value.__class__ is list:
-            nodes += [each for each in value if isinstance(each, ast.AST)]
+            nodes += [child for child in value if isinstance(child, ast.AST)]
         elif isinstance(value, ast.AST):
             nodes.append(value)
     return nodes
@@ -44,8 +44,8 @@ def children(node: ast.AST) -> list[Any]:
 def walk(node: ast.AST) -> list[Any]:
     """Return a node and all nodes inside it, each before those inside it."""
     nodes = [node]
-    for each in nodes:  # it grows meanwhile
-        nodes += children(each)
+    for parent in nodes:  # it grows meanwhile
+        nodes += children(parent)
     return nodes
 
 
@@ -101,7 +101,7 @@ class NodesAt:
         """Return `(names,) = value`; the value alone if there are no names."""
         if not names:
             return self.expression(value)
-        target = ast.Tuple([self.bound(each) for each in names], _STORE, **self.place)
+        target = ast.Tuple([self.bound(name) for name in names], _STORE, **self.place)
         return ast.Assign([target], value, **self.place)
 
     def branch(self, test: ast.expr, body: list[ast.stmt]) -> ast.If:

@@ -183,8 +183,8 @@ class Mbarriers(Node):
 
     def init(self, count: object) -> None:
         """Prepare every barrier for phases of `count` arrivals; one thread does it."""
-        for each in self:
-            each.init(count)
+        for barrier in self:
+            barrier.init(count)
 
     def __repr__(self) -> str:
         return f"<{self}>"

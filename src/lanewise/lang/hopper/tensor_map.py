@@ -83,9 +83,11 @@ class TensorMap(Traced):
 
 def _check_box(dtype: Format, box: tuple[Any, ...], swizzle: str | None) -> None:
     """Raise an error for a box that no tensor map has."""
-    for each in box:
-        if isinstance(each, bool) or not isinstance(each, int) or not 1 <= each <= _LONGEST_BOX:
-            raise LanewiseError(f"a box has 1 to {_LONGEST_BOX} elements along each dimension, not {each!r}")
+    for extent in box:
+        if isinstance(extent, bool) or not isinstance(extent, int) or not 1 <= extent <= _LONGEST_BOX:
+            raise LanewiseError(
+                f"a box has 1 to {_LONGEST_BOX} elements along each dimension, not {extent!r}"
+            )
     inner = box[-1] * storage_bytes(dtype)
     if inner % 16:
         raise LanewiseError(

@@ -129,14 +129,14 @@ def copy(
     """
     builder = current()
     builder.need("cp.async.bulk", 90, "8.0")
-    to, of = (_pointer(each, "lw.tma.copy") for each in (target, source))
+    to, of = (_pointer(given, "lw.tma.copy") for given in (target, source))
     count = scalar(bytes, None, "the bytes of lw.tma.copy")
     if count.dtype not in (i32, u32):
         raise builder.error(f"the bytes of lw.tma.copy are an i32 or u32, not {describe(count)}")
     if count.constant is not None and (count.constant % _BULK_ALIGNMENT or count.constant < 1):
         raise builder.error(f"lw.tma.copy moves a multiple of {_BULK_ALIGNMENT} bytes, not {count.constant}")
-    for each in (to, of):
-        _require_alignment(each, _BULK_ALIGNMENT, "lw.tma.copy")
+    for pointer in (to, of):
+        _require_alignment(pointer, _BULK_ALIGNMENT, "lw.tma.copy")
     addresses = [Address(to.base, to.offset), Address(of.base, of.offset), count.operand]
     spaces = (to.space, of.space)
     if multicast is not None and spaces != ("shared", "global"):

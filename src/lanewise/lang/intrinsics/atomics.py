@@ -37,7 +37,7 @@ def _atomic(name: str, pointer: object, values: tuple[object, ...], scope: str, 
             f"lw.atomic_{name} of {dtype_name(dtype)} in another block's memory loses updates on a GPU: "
             "use 32 bits, or a loop with lw.atomic_cas"
         )
-    operands = [scalar(each, dtype, f"lw.atomic_{name}").in_register for each in values]
+    operands = [scalar(value, dtype, f"lw.atomic_{name}").in_register for value in values]
     space = f".{pointer.space}" if pointer.space else ""
     opcode = f"atom.{_ORDERS[order]}.{scope}{space}.{name}{_type(name, pointer)}"
     previous = builder.result(

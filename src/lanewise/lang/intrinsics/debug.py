@@ -27,7 +27,7 @@ def _text(text: str) -> Register:
     """Return the generic address of a text in global memory."""
     builder = current()
     data = text.encode() + b"\0"
-    variable = next((each for each in builder.variables if each.text == data), None)
+    variable = next((variable for variable in builder.variables if variable.text == data), None)
     if variable is None:
         variable = Variable("global", Symbol("text"), None, 1, data)
         builder.variables.append(variable)
@@ -62,12 +62,12 @@ def assert_(condition: object, message: str = "assertion failed") -> None:
 def printf(format: str, *values: object) -> None:
     """Print as C does: `lw.printf("lane %d: %f\\n", lane, x)`."""
     builder = current()
-    scalars = [scalar(each, None, "lw.printf") for each in values]
-    promoted = [_promoted(each) for each in scalars]
+    scalars = [scalar(value, None, "lw.printf") for value in values]
+    promoted = [_promoted(scalar) for scalar in scalars]
     _check_format(format, promoted)
     offset, offsets = 0, []
-    for each in promoted:
-        size = each.dtype.bits // 8
+    for argument in promoted:
+        size = argument.dtype.bits // 8
         offset = -(-offset // size) * size
         offsets.append(offset)
         offset += size
@@ -75,9 +75,9 @@ def printf(format: str, *values: object) -> None:
     if promoted:
         buffer = Variable("local", Symbol("printed"), max(8, -(-offset // 8) * 8), 8)
         builder.variables.append(buffer)
-        for each, offset in zip(promoted, offsets, strict=True):
-            kind = f"b{each.dtype.bits}" if is_int(each.dtype) else each.dtype.name
-            builder.emit(f"st.local.{kind}", Address(buffer.symbol, offset), each.in_register)
+        for argument, offset in zip(promoted, offsets, strict=True):
+            kind = f"b{argument.dtype.bits}" if is_int(argument.dtype) else argument.dtype.name
+            builder.emit(f"st.local.{kind}", Address(buffer.symbol, offset), argument.in_register)
         address = builder.define("mov.u64", "b64", buffer.symbol)
         base = builder.define("cvta.local.u64", "b64", address)
     builder.externals.setdefault("vprintf", _VPRINTF)
@@ -116,7 +116,7 @@ def _check_format(format: str, values: list[Scalar]) -> None:
     """Raise an error for a conversion that does not fit its value: a GPU would print something else."""
     if not isinstance(format, str):
         raise current().error(f"lw.printf takes a text first, not {describe(format)}")
-    wanted = [each.groups() for each in _CONVERSION.finditer(format) if each[2] != "%"]
+    wanted = [match.groups() for match in _CONVERSION.finditer(format) if match[2] != "%"]
     if len(wanted) != len(values):
         raise current().error(f"lw.printf: the text has {len(wanted)} conversions, for {len(values)} values")
     for (length, letter), value in zip(wanted, values, strict=True):

@@ -34,28 +34,28 @@ def _float(name: str, x: object, *dtypes: Format) -> Scalar:
         x = literal(float(plain_number(x)), f32)
     value = scalar(x, None, f"lw.{name}")
     if value.dtype not in dtypes:
-        names = ", ".join(dtype_name(each) for each in dtypes)
+        names = ", ".join(dtype_name(dtype) for dtype in dtypes)
         raise current().error(f"lw.{name} takes {names}, not {describe(value)}: convert it with .to(lw.f32)")
     return value
 
 
 def fma(a: object, b: object, c: object) -> Scalar:
     """Return a·b + c, rounded once. Inside a kernel: `lw.fma(x, y, z)`."""
-    known = next((each for each in (a, b, c) if isinstance(each, Scalar)), None)
+    known = next((operand for operand in (a, b, c) if isinstance(operand, Scalar)), None)
     if known is None:
         raise current().error("lw.fma takes a traced value among its three")
     values = [
-        number_operand("lw.fma", each, known.dtype)
-        if is_number(each)
-        else scalar(each, known.dtype, "lw.fma")
-        for each in (a, b, c)
+        number_operand("lw.fma", operand, known.dtype)
+        if is_number(operand)
+        else scalar(operand, known.dtype, "lw.fma")
+        for operand in (a, b, c)
     ]
     dtype = known.dtype
     if not is_float(dtype) and dtype not in PAIRS:
         raise current().error(f"lw.fma is for floats; for {dtype_name(dtype)} write a * b + c")
     if dtype is bf16 or PAIRS.get(dtype) is bf16:
         current().need("fma.bf16", 80, "7.0")
-    return compute(dtype, f"fma.rn.{dtype.name}", *(each.operand for each in values))
+    return compute(dtype, f"fma.rn.{dtype.name}", *(value.operand for value in values))
 
 
 def sqrt(x: object) -> Scalar:
@@ -146,7 +146,7 @@ def _extreme(name: str, values: tuple[Any, ...], nan: bool) -> object:
     """Return the least or the greatest of several values, by one instruction for each after the first."""
     if len(values) < 2:
         raise current().error(f"lw.{name} takes two values or more")
-    if not any(isinstance(each, Traced) for each in values):
+    if not any(isinstance(value, Traced) for value in values):
         return (min_ if name == "min" else max_)(values)
     extreme = values[0]
     for value in values[1:]:

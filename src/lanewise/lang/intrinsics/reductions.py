@@ -175,9 +175,9 @@ def _store_where(writes: Scalar, slots: Array, leaf: Scalar) -> None:
     code: list[object] = []
     with builder.into(code):
         slots[warp_id()] = leaf
-    for each in code:
-        if isinstance(each, Operation) and each.opcode.startswith("st."):
-            each.guard = guard
+    for statement in code:
+        if isinstance(statement, Operation) and statement.opcode.startswith("st."):
+            statement.guard = guard
     if not builder.unreachable:
         builder.code += code
 
@@ -214,7 +214,7 @@ def _with_index(value: object, op: object, index: Callable[[], Scalar]) -> objec
         return value
     if isinstance(value, Scalar):
         return value, index()
-    if isinstance(value, tuple) and len(value) == 2 and all(isinstance(each, Scalar) for each in value):
+    if isinstance(value, tuple) and len(value) == 2 and all(isinstance(part, Scalar) for part in value):
         return value
     raise current().error(f'"{op}" takes a number, or a number and its index; not {value!r}')
 

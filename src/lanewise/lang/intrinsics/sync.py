@@ -82,7 +82,7 @@ def fence_proxy_async(space: str = "shared") -> None:
     """
     builder = current()
     if space not in _PROXY_SPACES:
-        known = ", ".join(repr(each) for each in _PROXY_SPACES)
+        known = ", ".join(repr(space) for space in _PROXY_SPACES)
         raise builder.error(f"lw.fence_proxy_async is for {known}, not {space!r}")
     builder.need("fence.proxy.async", 90, "8.0")
     builder.emit(f"fence.proxy.async{_PROXY_SPACES[space]}")

@@ -97,25 +97,25 @@ class Descriptor(Node):
             )
         size = storage_bytes(self.dtype)
         bits, origin = self.bits, list(self.origin)
-        for mode, each in enumerate(crd):
-            if isinstance(each, bool) or not isinstance(each, int | Scalar):
-                raise current().error(f"a coordinate of {self} is an integer, traced or not: {each!r}")
-            if isinstance(each, int):
-                if each < 0 or (mode >= 2 and each >= layout[mode].size()):
+        for mode, place in enumerate(crd):
+            if isinstance(place, bool) or not isinstance(place, int | Scalar):
+                raise current().error(f"a coordinate of {self} is an integer, traced or not: {place!r}")
+            if isinstance(place, int):
+                if place < 0 or (mode >= 2 and place >= layout[mode].size()):
                     raise current().error(
-                        f"{self}: coordinate {each} of mode {mode} is outside of its {layout[mode].size()}"
+                        f"{self}: coordinate {place} of mode {mode} is outside of its {layout[mode].size()}"
                     )
-                bytes_further = int(layout[mode](each)) * size
+                bytes_further = int(layout[mode](place)) * size
                 if bytes_further % PIECE_BYTES:
                     raise current().error(
-                        f"{self}: coordinate {each} of mode {mode} lies {bytes_further} bytes further, and a "
-                        f"descriptor begins at a multiple of {PIECE_BYTES} bytes"
+                        f"{self}: coordinate {place} of mode {mode} lies {bytes_further} bytes further, and "
+                        f"a descriptor begins at a multiple of {PIECE_BYTES} bytes"
                     )
                 bits = bits + bytes_further // PIECE_BYTES
                 if mode < 2:
-                    origin[mode] += each
+                    origin[mode] += place
             else:
-                bits = bits + self._traced_step(mode, each, size)
+                bits = bits + self._traced_step(mode, place, size)
         return Descriptor(bits, self.described, (origin[0], origin[1]))
 
     def advanced(self, elements: Any) -> Descriptor:

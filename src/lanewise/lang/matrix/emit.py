@@ -94,12 +94,12 @@ def multiply(
                     f"{text} is block-scaled: give {name}= a u32 register, or (u32, byte-id, thread-id)"
                 )
             word, byte, thread = scale if isinstance(scale, tuple) else (scale, 0, 0)
-            pair = tuple(builder.define("mov.b16", "b16", str(int(each))) for each in (byte, thread))
+            pair = tuple(builder.define("mov.b16", "b16", str(int(selector))) for selector in (byte, thread))
             sources += [scalar(_single_register(word), u32, name).in_register, pair]
     dtype = register_dtype(instruction.d.format)
     results = [Register(register_kind(dtype)) for _ in range(instruction.d.registers)]
     builder.emit(text, tuple(results), *sources)
-    return Fragment(instruction.d, [Scalar(dtype, each) for each in results])
+    return Fragment(instruction.d, [Scalar(dtype, result) for result in results])
 
 
 def _single_register(value: object) -> object:
@@ -129,14 +129,14 @@ def load_matrices(instruction: Instruction, pointer: object) -> Fragment:
     address = _shared_address(pointer, instruction)
     registers = [Register("b32") for _ in range(instruction.d.registers)]
     current().emit(instruction.text, tuple(registers), address)
-    return Fragment(instruction.d, [Scalar(u32, each) for each in registers])
+    return Fragment(instruction.d, [Scalar(u32, register) for register in registers])
 
 
 def store_matrices(instruction: Instruction, pointer: object, fragment: object) -> None:
     """Emit stmatrix, which stores the registers of a fragment as rows of 8×8 matrices."""
     address = _shared_address(pointer, instruction)
     values = _raw_registers(instruction, fragment)
-    current().emit(instruction.text, address, tuple(each.in_register for each in values))
+    current().emit(instruction.text, address, tuple(value.in_register for value in values))
 
 
 def _raw_registers(instruction: Instruction, given: Any) -> list[Scalar]:

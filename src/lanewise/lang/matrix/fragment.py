@@ -6,6 +6,7 @@ Their layouts are the catalogue's (`isa/`); the instructions that take and give 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any
 
 from lanewise.formats import Format, f32
@@ -119,7 +120,7 @@ class Fragment(Node):
 
     def __getitem__(self, index: object) -> Any:
         if isinstance(index, slice):
-            return tuple(self[each] for each in range(*index.indices(len(self))))
+            return tuple(self[place] for place in range(*index.indices(len(self))))
         register, slot = self._register_and_slot(index)
         return self._elements(register)[slot]
 
@@ -150,7 +151,7 @@ class Fragment(Node):
 
     def map(self, f: Callable[[Any], Any]) -> Fragment:
         """Return the fragment with f applied to each element, of the same format."""
-        values = [scalar(f(each), self.dtype, "what .map makes of an element") for each in self]
+        values = [scalar(f(element), self.dtype, "what .map makes of an element") for element in self]
         slots = self.operand.slots
         packed = [_packed(self.operand, values[at : at + slots]) for at in range(0, len(values), slots)]
         return Fragment(
@@ -179,13 +180,10 @@ def _packed(operand: Operand, elements: list[Scalar]) -> Scalar:
 
 def same_register_layout(a: Operand, b: Operand) -> bool:
     """Return whether two operands lie in registers in the same layout and format."""
-
-    def layout_of(each: Operand) -> tuple[object, ...]:
-        return (
-            each.rows, each.cols, each.format, each.layout, each.slot_bits, each.shift, each.transposed,
-            each.register_bits, each.threads, each.products, each.thr_id,
-        )  # fmt: skip
-
+    layout_of = attrgetter(
+        "rows", "cols", "format", "layout", "slot_bits", "shift", "transposed", "register_bits", "threads",
+        "products", "thr_id",
+    )  # fmt: skip
     return layout_of(a) == layout_of(b)
 
 
@@ -230,7 +228,7 @@ def operand_registers(operand: Operand, given: object, name: str, instruction: s
                 "or use an instruction whose operands agree"
             )
         values = list(given.registers)
-    elif isinstance(given, tuple | list) and all(isinstance(each, Scalar) for each in given):
+    elif isinstance(given, tuple | list) and all(isinstance(value, Scalar) for value in given):
         values = list(given)
     elif isinstance(given, Scalar):
         values = [given]

@@ -127,7 +127,7 @@ class TmemMatrix(Node):
         With wait=False lw.tcgen05.wait_store() follows before anybody relies on them.
         """
         elements = list(values) if isinstance(values, TmemRow | tuple | list) else [values]
-        held = [scalar(each, self.dtype, f"an element of {self}") for each in elements]
+        held = [scalar(element, self.dtype, f"an element of {self}") for element in elements]
         registers, packs = self._registers(column, len(held), "store")
         per_register = len(held) // registers
         sources = [_joined(held[first : first + per_register]) for first in range(0, len(held), per_register)]
@@ -187,17 +187,17 @@ class TmemRow(Node):
 
     def children(self) -> list[Any]:
         dtype = register_dtype(self.dtype)
-        return [Scalar(dtype, each) for each in self.registers]
+        return [Scalar(dtype, register) for register in self.registers]
 
     def with_children(self, children: list[Any], fresh: bool = False) -> TmemRow:
-        return TmemRow(self.dtype, [each.in_register for each in children], self.slot_bits, self.place)
+        return TmemRow(self.dtype, [child.in_register for child in children], self.slot_bits, self.place)
 
     def __len__(self) -> int:
         return len(self.registers) * 32 // self.slot_bits
 
     def __getitem__(self, index: object) -> Any:
         if isinstance(index, slice):
-            return tuple(self[each] for each in range(*index.indices(len(self))))
+            return tuple(self[place] for place in range(*index.indices(len(self))))
         if isinstance(index, bool) or not isinstance(index, int) or not -len(self) <= index < len(self):
             raise current().error(
                 f"a row of tensor memory has elements 0 to {len(self) - 1}, by a Python integer; not "

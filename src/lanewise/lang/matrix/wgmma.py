@@ -50,7 +50,7 @@ def multiply_async(
         operand = instruction.operands[name]
         if operand.where == "registers":
             scalars = operand_registers(operand, given, name.upper(), text)
-            sources.append(tuple(each.in_register for each in scalars))
+            sources.append(tuple(scalar.in_register for scalar in scalars))
             if transpose:
                 raise builder.error(f"A of {text} comes from registers, where it is K-major: no transpose_a")
             continue
@@ -65,18 +65,18 @@ def multiply_async(
         raise builder.error(f"{text} is not sparse and takes no metadata")
     sources.append(as_predicate(accumulate).in_register)
     if instruction.types[0] != "s32":
-        sources += ["-1" if each else "1" for each in (negate_a, negate_b)]
+        sources += ["-1" if negates else "1" for negates in (negate_a, negate_b)]
     elif negate_a or negate_b:
         raise builder.error(f"{text} multiplies integers, and negates neither of them")
     if instruction.types[1] in ("f16", "bf16"):
-        sources += [str(int(each)) for each in transposed.values()]
+        sources += [str(int(transposes)) for transposes in transposed.values()]
     elif any(transposed.values()):
         raise builder.error(
             f"{text} takes K-major matrices only; MN-major ones are for 16-bit elements. Let TMA or the "
             "layout put K first"
         )
     accumulator = _accumulator(instruction, c)
-    builder.emit(text, tuple(each.in_register for each in accumulator.children()), *sources)
+    builder.emit(text, tuple(child.in_register for child in accumulator.children()), *sources)
     return accumulator
 
 

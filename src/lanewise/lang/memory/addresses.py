@@ -42,7 +42,7 @@ class SwizzledAddresses:
 
     def traced(self) -> list[Any]:
         """Return the traced values among its fields."""
-        return [self.pointer, *(each for each in (self.inner, self.outer) if each is not None)]
+        return [self.pointer, *(part for part in (self.inner, self.outer) if part is not None)]
 
     def with_traced(self, values: list[Any]) -> SwizzledAddresses:
         """Return the same addresses with other traced values."""
@@ -98,8 +98,8 @@ class SwizzledAddresses:
         Its alignment is that of the memory, from which the swizzle's pattern counts.
         """
         target = self.pointer.at(self.static)
-        for each in (self.inner, self.outer):
-            target = target if each is None else target.at(each)
+        for part in (self.inner, self.outer):
+            target = target if part is None else target.at(part)
         whole = self.outer is None or self.outer.multiple % (self.swizzle.size() if self.swizzle else 1) == 0
         align = self.pointer.align if whole else 1
         return Pointer(

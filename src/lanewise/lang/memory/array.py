@@ -123,7 +123,7 @@ class Array(Node):
         if not isinstance(layout, ComposedLayout) or not isinstance(layout.layoutB, Swizzle):
             return pointer
         index = None  # known when the kernel runs
-        if not any(isinstance(each, Scalar) for each in flatten(coordinates)):
+        if not any(isinstance(coordinate, Scalar) for coordinate in flatten(coordinates)):
             crd = coordinates[0] if len(coordinates) == 1 else coordinates
             index = layout.offset + index_of(layout.layoutA, crd)
         extent = int(layout.layoutA.cosize()) + int(layout.offset)
@@ -134,7 +134,7 @@ class Array(Node):
         layout = self.layout
         if isinstance(layout, Strided):
             shape, stride = integer_entries(layout.shape), integer_entries(layout.stride)
-            extents = tuple(UNKNOWN if isinstance(each, Scalar) else each for each in shape)
+            extents = tuple(UNKNOWN if isinstance(extent, Scalar) else extent for extent in shape)
             addresses = StridedAddresses(self.pointer, stride, shape, (0,) * len(shape))
             return View(addresses, make_identity_layout(extents))
         swizzle, offset = None, 0
@@ -144,13 +144,13 @@ class Array(Node):
             swizzle, offset, layout = layout.layoutB, layout.offset, layout.layoutA
             if swizzle.bits == 0:
                 swizzle = None
-        if any(isinstance(each, ScaledBasis) for each in flatten((layout.stride,))):
+        if any(isinstance(step, ScaledBasis) for step in flatten((layout.stride,))):
             raise current().error(f"{what}: {layout} leads to coordinates, not to elements")
         return View(SwizzledAddresses(self.pointer, swizzle, static=offset), layout)
 
     def __getitem__(self, coordinate: Nested) -> Any:
         """Load an element; with None or `:` in the coordinate, return the slice as a view."""
-        if any(each is None or isinstance(each, slice) for each in flatten((coordinate,))):
+        if any(part is None or isinstance(part, slice) for part in flatten((coordinate,))):
             return self.view("a slice")[coordinate]
         return self.ptr(coordinate).load()
 
@@ -180,11 +180,11 @@ def as_layout(layout: Any, swizzle: Swizzle | None = None) -> Any:
             shape = tuple(shape)
         if not isinstance(shape, tuple):
             raise _error(f"a shape is an integer or a tuple of them, or an lw.Layout; not {layout!r}")
-        for each in shape:
-            if isinstance(each, Scalar):
+        for extent in shape:
+            if isinstance(extent, Scalar):
                 raise _error(
                     "the shape of an array has to be known while the kernel is traced, and "
-                    f"{describe(each)} is not: take a number, or a parameter that is an lw.Constexpr"
+                    f"{describe(extent)} is not: take a number, or a parameter that is an lw.Constexpr"
                 )
         try:
             layout = Layout(shape, suffix_product(shape))
@@ -239,7 +239,7 @@ def _declare(space: str, dtype: Format, layout: object, swizzle: Swizzle | None,
     align = align or _ALIGNMENT
     if align & (align - 1) or align < least:
         raise builder.error(f"an alignment is a power of two of at least {least} bytes, not {align}")
-    earlier = sum(each.size or 0 for each in builder.variables if each.space == "shared")
+    earlier = sum(variable.size or 0 for variable in builder.variables if variable.space == "shared")
     if space == "shared" and size + earlier > MOST_SHARED_BYTES:
         raise builder.error(
             f"this array takes {size:,} bytes of shared memory, and those before it {earlier:,}: no GPU has "
@@ -277,7 +277,8 @@ def dynamic_shared(
             f"lw.dynamic_shared takes a dtype such as lw.f16 first, not {dtype!r}{written_as(dtype)}"
         )
     variable = next(
-        (each for each in builder.variables if each.space == "shared" and each.size is None), None
+        (variable for variable in builder.variables if variable.space == "shared" and variable.size is None),
+        None,
     )
     if variable is None:
         variable = Variable("shared", Symbol("dynamic_shared"), None, 1024)

@@ -53,8 +53,8 @@ def _index(crd: Nested, shape: Nested, stride: Nested) -> object:
                 f"{len(crd)} coordinates do not fit shape {shape}: give one for each mode, or one integer"
             )
         total: Any = 0
-        for each, extent, step in zip(crd, shape, stride, strict=True):
-            total = _sum(total, _index(each, extent, step))
+        for coordinate, extent, step in zip(crd, shape, stride, strict=True):
+            total = _sum(total, _index(coordinate, extent, step))
         return total
     if isinstance(shape, tuple):
         if len(shape) == 1:
@@ -104,8 +104,8 @@ def _add_offsets(total: Offsets, shape: Nested, stride: Nested, crd: Nested) -> 
     if isinstance(crd, tuple):
         if not isinstance(shape, tuple) or len(shape) != len(crd):
             raise current().error(f"coordinate of {len(crd)} entries does not fit shape {shape_text(shape)}")
-        for each, extent, step in zip(crd, shape, stride, strict=True):
-            _add_offsets(total, extent, step, each)
+        for coordinate, extent, step in zip(crd, shape, stride, strict=True):
+            _add_offsets(total, extent, step, coordinate)
         return
     traced = isinstance(crd, Scalar)
     if traced and not is_int(crd.dtype):
@@ -135,7 +135,7 @@ def static_offset(step: Any, rank: int) -> Any:
     if isinstance(step, ScaledBasis):
         step = step.as_tuple()
     entries = tuple(step) if isinstance(step, tuple) else ()
-    return tuple(int(each) for each in entries) + (0,) * (rank - len(entries))
+    return tuple(int(entry) for entry in entries) + (0,) * (rank - len(entries))
 
 
 def index_bits(layout: Layout) -> int:

@@ -246,13 +246,13 @@ class Pointer(Node):
     def store(self, value: object, *, cache: str = "", volatile: bool = False) -> None:
         """Store a value, or a tuple of values side by side."""
         values = list(value) if isinstance(value, tuple | list) else [value]
-        items = [self._stored(each) for each in values]
+        items = [self._stored(value) for value in values]
         opcode = self._opcode("st", cache, volatile)
         done = 0
         for offset, kind, memory, count in self._accesses(len(items)):
-            each = 4 // self.size if kind == "b32" and self.dtype.bits < 32 else 1
-            registers = self.packed(items[done : done + count * each], kind)
-            done += count * each
+            per_register = 4 // self.size if kind == "b32" and self.dtype.bits < 32 else 1
+            registers = self.packed(items[done : done + count * per_register], kind)
+            done += count * per_register
             suffix = f".v{count}" if count > 1 else ""
             source: Any = tuple(registers) if count > 1 else registers[0]
             current().emit(f"{opcode}{suffix}.{memory}", Address(self.base, self.offset + offset), source)
@@ -313,17 +313,21 @@ class Pointer(Node):
     def _unpacked(self, registers: list[Register], kind: str) -> list[Scalar]:
         """Return the elements that loaded registers hold."""
         if kind != "b32" or self.dtype.bits >= 32:
-            return [Scalar(self.dtype, each) for each in registers]
-        return [element for each in registers for element in unpack_register(each, self.dtype, 8 * self.size)]
+            return [Scalar(self.dtype, register) for register in registers]
+        return [
+            element
+            for register in registers
+            for element in unpack_register(register, self.dtype, 8 * self.size)
+        ]
 
     def packed(self, values: list[Scalar], kind: str) -> list[object]:
         """Return registers of a kind that hold elements as they lie in memory."""
         if kind != "b32" or self.dtype.bits >= 32:
-            return [each.in_register for each in values]
-        each = 4 // self.size
+            return [value.in_register for value in values]
+        per_register = 4 // self.size
         return [
-            pack_register(values[start : start + each], 8 * self.size)
-            for start in range(0, len(values), each)
+            pack_register(values[start : start + per_register], 8 * self.size)
+            for start in range(0, len(values), per_register)
         ]
 
     def __repr__(self) -> str:

@@ -96,11 +96,11 @@ class View(Node):
         offsets = [self.offset(number) for number in numbers]
         if isinstance(self.addresses, StridedAddresses):
             for mode, stride in enumerate(self.addresses.strides):
-                moves = any(each[mode] != offsets[0][mode] for each in offsets)
+                moves = any(offset[mode] != offsets[0][mode] for offset in offsets)
                 if moves and (isinstance(stride, Scalar) or stride != 1):
                     return False
-            offsets = [sum(each) for each in offsets]
-        return [each - offsets[0] for each in offsets] == list(range(len(offsets)))
+            offsets = [sum(offset) for offset in offsets]
+        return [offset - offsets[0] for offset in offsets] == list(range(len(offsets)))
 
     def prepared(self) -> View:
         """Return the view, with what its addresses share computed here, before a loop that uses them."""

@@ -48,7 +48,7 @@ def copy(*arguments: object, pred: object = None, fill: int | None = None, wait:
             raise builder.error("a copy by TMA takes no predicate: what lies outside of the tensor is zeros")
         arguments[0].copy_boxes(*arguments[1:])
         return
-    source, target = (_tensor(each) for each in arguments[-2:])
+    source, target = (_tensor(argument) for argument in arguments[-2:])
     if fill not in (None, 0):
         raise builder.error(f"lw.copy: fill is 0 or nothing, not {fill!r}")
     for tensor in (source, target):
@@ -74,7 +74,7 @@ def copy(*arguments: object, pred: object = None, fill: int | None = None, wait:
         fill = 0
     this = AtomCopy(atom, source, target, fill)
     for number in range(count):
-        taken, given = (list(range(number * each, (number + 1) * each)) for each in (reads, writes))
+        taken, given = (list(range(number * count, (number + 1) * count)) for count in (reads, writes))
         emit_copy_atom(this, taken, given, _predicate(pred, source, target, taken[0], given[0], atom))
 
 
@@ -93,7 +93,7 @@ def _copy_tensor_memory(
     require_tensor_sides(atom, source, target)
     reads, writes = atom.NumValSrc, atom.NumValDst
     for number in range(size(source.layout) // reads):
-        taken, given = (list(range(number * each, (number + 1) * each)) for each in (reads, writes))
+        taken, given = (list(range(number * count, (number + 1) * count)) for count in (reads, writes))
         emit_tensor_move(atom, source, target, taken, given)
     if wait:
         emit_tensor_wait(atom)
@@ -191,13 +191,13 @@ def _multiple(value: Any) -> int:
 def _widest_copy(source: View | RegisterTensor, target: View | RegisterTensor, pred: object) -> Copy_Atom:
     """Return the atom of the widest load and store that the elements of both sides allow."""
     dtype = source.dtype
-    widths = [each for each in (128, 64, 32, 16, 8) if each >= dtype.bits]
+    widths = [width for width in (128, 64, 32, 16, 8) if width >= dtype.bits]
     count = size(source.layout)
     for bits in widths[:-1]:
         values = bits // dtype.bits
         if count % values or (callable(pred) and pred is not inside):  # which is asked of each element
             continue
-        if all(_allows_width(each, values, count, pred is inside) for each in (source, target)):
+        if all(_allows_width(tensor, values, count, pred is inside) for tensor in (source, target)):
             return Copy_Atom(f"UniversalCopy<uint{bits}_t>", dtype)
     return Copy_Atom(f"UniversalCopy<uint{max(8, dtype.bits)}_t>", dtype)
 

@@ -47,7 +47,7 @@ class AtomCopy:
                     f"lw.copy: {atom.name} moves values of {atom.ValType} ({atom.ValType.bits} bits), and "
                     f"{side} has {side.dtype.bits} bits an element; name the type where the copy is made"
                 )
-        kinds = {each.dtype for each in sides}
+        kinds = {side.dtype for side in sides}
         if len(kinds) > 1 and kinds != {f32, tf32}:
             raise current().error(
                 f"lw.copy moves bits and converts nothing: from {self.source} to {self.target}; "
@@ -123,7 +123,9 @@ def _warp_copy(this: AtomCopy, reads: list[int], writes: list[int]) -> None:
     elif inst.family == "stmatrix":
         this.require_spaces("registers", "shared")
         assert isinstance(source, RegisterTensor) and isinstance(target, View)
-        registers = [as_register(source.packed(each), u32) for each in source.indices_by_register(reads)]
+        registers = [
+            as_register(source.packed(indices), u32) for indices in source.indices_by_register(reads)
+        ]
         emit(inst, vector_pointer(target, writes, atom.name), registers)
     else:
         this.require_spaces("registers", "registers")
@@ -161,7 +163,7 @@ def _load_store(this: AtomCopy, reads: list[int], writes: list[int], holds: Scal
             values = _as_list(pointer.load(len(reads)))
         else:
             values = _guarded_load(pointer, len(reads), holds, _values_before(this, writes))
-    values = [_same_bits(each, target.dtype) for each in values]
+    values = [_same_bits(value, target.dtype) for value in values]
     if isinstance(target, RegisterTensor):
         indices = [target.index(number) for number in writes]
         if holds is not None and isinstance(source, RegisterTensor):
@@ -173,7 +175,7 @@ def _load_store(this: AtomCopy, reads: list[int], writes: list[int], holds: Scal
         return
     pointer = vector_pointer(target, writes, name)
     if holds is not None and this.fill is not None and isinstance(source, RegisterTensor):
-        values = [where(holds, each, literal(0, each.dtype)) for each in values]
+        values = [where(holds, value, literal(0, value.dtype)) for value in values]
     start = len(current().code)
     pointer.store(values)
     if holds is not None and this.fill is None:
@@ -203,12 +205,14 @@ def _guarded_load(
         load.guard = holds.in_register
         registers = load.operands[0] if isinstance(load.operands[0], tuple) else (load.operands[0],)
         for register in registers:
-            each = 32 // pointer.dtype.bits if register.kind == "b32" and pointer.dtype.bits < 32 else 1
+            per_register = (
+                32 // pointer.dtype.bits if register.kind == "b32" and pointer.dtype.bits < 32 else 1
+            )
             if otherwise is None:
                 initial: object = _ZEROS.get(register.kind, "0")
             else:
-                initial = pointer.packed(otherwise[done : done + each], register.kind)[0]
-            done += each
+                initial = pointer.packed(otherwise[done : done + per_register], register.kind)[0]
+            done += per_register
             builder.emit(f"mov.{register.kind}", register, initial, pure=True)
     _guarded_last(builder.code, start)
     return values
@@ -220,17 +224,25 @@ _ZEROS = {dtype.name: constant_text(dtype, 0.0) for dtype in (f32, f64)}
 
 def _guarded_last(code: list[object], start: int) -> None:
     """Put guarded instructions last, after those that set the registers which they may leave alone."""
-    late = [each for each in code[start:] if isinstance(each, Operation) and each.guard is not None]
-    early = [each for each in code[start:] if not (isinstance(each, Operation) and each.guard is not None)]
+    late = [
+        statement
+        for statement in code[start:]
+        if isinstance(statement, Operation) and statement.guard is not None
+    ]
+    early = [
+        statement
+        for statement in code[start:]
+        if not (isinstance(statement, Operation) and statement.guard is not None)
+    ]
     code[start:] = early + late
 
 
 def guard_since(start: int, holds: Scalar) -> None:
     """Guard the instructions emitted since `start` by a predicate, but for pure computation."""
     register: Register = holds.in_register
-    for each in current().code[start:]:
-        if isinstance(each, Operation) and not each.pure:
-            each.guard = register
+    for statement in current().code[start:]:
+        if isinstance(statement, Operation) and not statement.pure:
+            statement.guard = register
 
 
 def _as_list(found: Any) -> list[Scalar]:

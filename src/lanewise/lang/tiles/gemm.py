@@ -97,10 +97,10 @@ def _indices(tensor: RegisterTensor, values: int, number: int) -> list[list[int]
 
 def _registers(tensor: RegisterTensor, values: int, number: int) -> list[Scalar]:
     """Return the registers of the number-th matrix instruction's operand."""
-    return [tensor.packed(each) for each in _indices(tensor, values, number)]
+    return [tensor.packed(index) for index in _indices(tensor, values, number)]
 
 
 def _set_registers(tensor: RegisterTensor, values: int, number: int, registers: tuple[Scalar, ...]) -> None:
     """Put the result of the number-th matrix instruction into a fragment."""
-    for each, register in zip(_indices(tensor, values, number), registers, strict=True):
-        tensor.set_packed(each, register)
+    for index, register in zip(_indices(tensor, values, number), registers, strict=True):
+        tensor.set_packed(index, register)

@@ -49,7 +49,7 @@ def _with_line(f: Callable[..., object], *args: object) -> Any:
 def _share(whole: View, threads: Layout, rest: Layout, index: Scalar) -> View:
     """Return one thread's elements: `threads` maps its index to where it begins, `rest` has them."""
     stride = flatten((threads.stride,))
-    mask = None if any(isinstance(each, ScaledBasis) for each in stride) else index_bits(threads)
+    mask = None if any(isinstance(step, ScaledBasis) for step in stride) else index_bits(threads)
     return View(whole.addresses_at(index, threads, mask), rest)
 
 

@@ -142,7 +142,7 @@ class RegisterTensor(Node):
         first = indices[0]
         if first % self.slots == 0 and indices == list(range(first, first + self.slots)):
             return self.registers.read(first // self.slots)
-        return Scalar(u32, pack_register([self.element(each) for each in indices], self.dtype.bits))
+        return Scalar(u32, pack_register([self.element(index) for index in indices], self.dtype.bits))
 
     def set_elements(self, indices: list[int], values: list[Scalar]) -> None:
         """Set elements by their indices; a register of several is packed once."""
@@ -188,7 +188,7 @@ class RegisterTensor(Node):
     def _coordinate(self, coordinate: object) -> Any:
         """Return a coordinate with None for `:`; an error if it is traced or outside of the shape."""
         crd = as_coordinate(coordinate, self.layout)
-        if any(isinstance(each, Traced) for each in flatten((crd,))):
+        if any(isinstance(coordinate, Traced) for coordinate in flatten((crd,))):
             raise current().error(
                 "registers have no addresses: the coordinates of a tensor in registers are Python integers"
             )
@@ -209,7 +209,7 @@ class RegisterTensor(Node):
 
     def map(self, f: Callable[[Any], Any]) -> RegisterTensor:
         """Return new registers of the same shape, f applied to each element; f may change the dtype."""
-        values = [f(each) for each in self]
+        values = [f(value) for value in self]
         for value in values:
             if not isinstance(value, Scalar) or value.dtype != values[0].dtype:
                 raise current().error(f".map: f must give values of one dtype, not {describe(value)}")
@@ -219,7 +219,7 @@ class RegisterTensor(Node):
 
     def to(self, dtype: Format) -> RegisterTensor:
         """Return new registers of the same shape, each element converted."""
-        return self if dtype == self.dtype else self.map(lambda each: each.to(dtype))
+        return self if dtype == self.dtype else self.map(lambda value: value.to(dtype))
 
     def __repr__(self) -> str:
         return f"<{self}>"
@@ -256,7 +256,7 @@ def make_register_tensor(dtype: Format, layout: Layout, in_place: bool = False) 
 
     With `in_place` they are registers that wgmma may change.
     """
-    if any(isinstance(each, ScaledBasis) for each in flatten((layout.stride,))):
+    if any(isinstance(step, ScaledBasis) for step in flatten((layout.stride,))):
         ordered = Layout(layout.shape)
     else:
         ordered = fragment_layout(layout)

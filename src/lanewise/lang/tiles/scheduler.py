@@ -22,9 +22,9 @@ class PersistentTiles:
     """
 
     def __init__(self, rows: Any, columns: Any, *, group: int = 8, cluster: int = 1) -> None:
-        for name, each in (("group", group), ("cluster", cluster)):
-            if isinstance(each, bool) or not isinstance(each, int) or each < 1:
-                raise current().error(f"{name}= of lw.PersistentTiles is 1 or more, not {describe(each)}")
+        for name, value in (("group", group), ("cluster", cluster)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise current().error(f"{name}= of lw.PersistentTiles is 1 or more, not {describe(value)}")
         self.rows, self.columns, self.group = rows, columns, group
         self.count = rows * columns
         self.first = block_idx.x // cluster

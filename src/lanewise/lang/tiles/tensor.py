@@ -60,7 +60,7 @@ def make_tensor(pointer: object, *layout: object, swizzle: Swizzle | None = None
         return Array(pointer, Strided(shape, stride))
     if len(layout) != 1:
         raise current().error("lw.make_tensor takes a pointer and a layout, or a shape and a stride")
-    if not is_layout(layout[0]) and any(isinstance(each, Scalar) for each in flatten((layout[0],))):
+    if not is_layout(layout[0]) and any(isinstance(extent, Scalar) for extent in flatten((layout[0],))):
         raise current().error("a shape with traced numbers takes its strides, too: (M, K), (K, 1)")
     return Array(pointer, as_layout(layout[0], swizzle))
 
@@ -71,7 +71,9 @@ def make_identity_tensor(shape: object) -> View:
     Inside a kernel: `row, col = thread.partition_C(lw.make_identity_tensor((64, 64)))[v, m, n]`.
     """
     extents = integer_entries(shape)
-    layout = make_identity_layout(tuple(UNKNOWN if isinstance(each, Scalar) else each for each in extents))
+    layout = make_identity_layout(
+        tuple(UNKNOWN if isinstance(extent, Scalar) else extent for extent in extents)
+    )
     return View(Coordinates((0,) * len(extents)), layout)
 
 
@@ -86,7 +88,7 @@ def local_tile(tensor: object, tiler: Any, coord: Nested, proj: Nested = None) -
         tiler, coord = dice(proj, tiler), dice(proj, coord)
     tiles = tiler if isinstance(tiler, tuple) else (tiler,)
     crd = without_slices(coord if isinstance(coord, tuple) else (coord,))
-    if any(isinstance(each, Scalar) for each in tiles):
+    if any(isinstance(tile, Scalar) for tile in tiles):
         raise current().error("the extents of a tile are Python integers: the trace unrolls over them")
     rank = len(whole.layout) if isinstance(whole.shape, tuple) else 1
     if len(tiles) > rank or len(crd) > rank:

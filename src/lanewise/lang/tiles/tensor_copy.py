@@ -83,8 +83,8 @@ def emit_tensor_move(
         return
     assert isinstance(source, RegisterTensor) and isinstance(target, View)
     kind = register_dtype(source.dtype)
-    values = [as_register(source.packed(each), kind) for each in source.indices_by_register(reads)]
-    registers = tuple(each.in_register for each in values)
+    values = [as_register(source.packed(indices), kind) for indices in source.indices_by_register(reads)]
+    registers = tuple(value.in_register for value in values)
     emit_tcgen05(move.text, _address(target, writes[0]), *_half_split(move.text), registers)
 
 

@@ -49,11 +49,11 @@ class TmaCopy(Traced):
         loads = _OPERATIONS[self.operation] == "load"
         outside, inside = (source, target) if loads else (target, source)
         kinds = ((outside, Coordinates, "coordinates"), (inside, SwizzledAddresses, "shared memory"))
-        for each, kind, what in kinds:
-            if not isinstance(each, View) or not isinstance(each.addresses, kind):
+        for given, kind, what in kinds:
+            if not isinstance(given, View) or not isinstance(given.addresses, kind):
                 way = "from coordinates to shared memory" if loads else "from shared memory to coordinates"
                 raise current().error(
-                    f"{self.operation} goes {way}, and {describe(each)} is no tensor of {what}: "
+                    f"{self.operation} goes {way}, and {describe(given)} is no tensor of {what}: "
                     "lw.tma_partition(copy, tensor, shared) makes both"
                 )
         if self.options.get("barrier") is None and loads:
@@ -137,7 +137,7 @@ def tma_partition(copy: object, tensor: object, shared: object) -> tuple[View, V
         raise current().error(
             f"lw.tma_partition takes a tensor of coordinates, from copy.get_tma_tensor(shape); not {outside}"
         )
-    found = [_in_boxes(copy, each) for each in (outside, inside)]
+    found = [_in_boxes(copy, tensor) for tensor in (outside, inside)]
     if size(found[0].layout[0]) != size(found[1].layout[0]):
         raise current().error(
             f"lw.tma_partition: a tile of shape {shape_text(outside.shape)} and one in shared memory of "

@@ -77,11 +77,11 @@ def _operand(tensor: DescriptorTensor | RegisterTensor, number: int, instruction
         return tensor.at(number)
     values = instruction.a.values
     indices = tensor.indices_by_register(list(range(number * values, (number + 1) * values)))
-    return [tensor.packed(each) for each in indices]
+    return [tensor.packed(index) for index in indices]
 
 
 def _sums(acc: RegisterTensor, instruction: Any, number: int) -> Fragment:
     """Return the accumulator of one instruction: the tensor's own registers."""
     values = instruction.c.values
     indices = acc.indices_by_register(list(range(number * values, (number + 1) * values)))
-    return Fragment(instruction.c, [acc.registers[each[0] // acc.slots] for each in indices])
+    return Fragment(instruction.c, [acc.registers[index[0] // acc.slots] for index in indices])

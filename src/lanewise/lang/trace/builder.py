@@ -110,7 +110,7 @@ class Builder:
     @property
     def in_loop(self) -> bool:
         """Whether what is traced now runs again and again, in a loop of the kernel."""
-        return any(each.repeats for each in self.open_control_flow)
+        return any(part.repeats for part in self.open_control_flow)
 
     # lists of code --------------------------------------------------------------------------------------
 

@@ -126,4 +126,4 @@ Code = list[Any]
 
 def is_pure(code: Code) -> bool:
     """Whether code only computes registers: it has no label, no branch, no access to memory."""
-    return all(isinstance(each, Operation) and each.pure for each in code)
+    return all(isinstance(statement, Operation) and statement.pure for statement in code)

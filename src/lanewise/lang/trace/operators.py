@@ -63,8 +63,8 @@ def _mixed_dtypes(name: str, a: Scalar, b: Scalar) -> str:
 
 def _first_value(value: Scalar) -> str:
     """Return, for a variable that was a Python integer before a loop, what to write there for a float."""
-    for each in current().open_control_flow:
-        named = each.first_number(value.register) if each.repeats else None
+    for part in current().open_control_flow:
+        named = part.first_number(value.register) if part.repeats else None
         if named is not None:
             name, first = named
             return f". {name} is an integer because it is {first} before the loop: write {first}.0 there"

@@ -63,15 +63,15 @@ def pack_register(values: list[Scalar], slot_bits: int, shift: int = 0) -> Regis
     """Return a register that holds elements, lowest first: the one they were unpacked from, if any."""
     first = values[0]
     if isinstance(first, PackedElement) and all(
-        isinstance(each, PackedElement)
-        and each.packed is first.packed
-        and each.first_bit == number * slot_bits + shift
-        for number, each in enumerate(values)
+        isinstance(value, PackedElement)
+        and value.packed is first.packed
+        and value.first_bit == number * slot_bits + shift
+        for number, value in enumerate(values)
     ):
         return first.packed
     builder = current()
     if slot_bits == 16:
-        low, high = (each.in_register for each in values)
+        low, high = (value.in_register for value in values)
         return builder.define("mov.b32", "b32", (low, high))
     packed: Register | str = "0"
     for number, value in enumerate(values):

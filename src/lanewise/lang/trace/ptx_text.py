@@ -104,7 +104,7 @@ class Writer:
                 )
             elif variable.size is None:
                 head.append(f".extern .shared .align {variable.align} .b8 {variable.symbol.name}[];")
-        parameters = ",\n".join(f"    {each}" for each in self.parameters)
+        parameters = ",\n".join(f"    {parameter}" for parameter in self.parameters)
         opening = f".visible .entry {self.name}(" + (f"\n{parameters}\n)" if parameters else ")")
         return "\n".join([*head, "", opening, *self.limits, "{", *self._declarations(), *self.lines, "}", ""])
 
@@ -150,7 +150,7 @@ class Writer:
 
     def _operation(self, item: Operation) -> str:
         """Return the line of one operation, with its guard."""
-        operands = ", ".join([self._operand(each) for each in item.operands])
+        operands = ", ".join([self._operand(operand) for operand in item.operands])
         guard = ""
         if item.guard is not None:
             if isinstance(item.guard, NotPredicate):

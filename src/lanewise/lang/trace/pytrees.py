@@ -45,7 +45,7 @@ class Node(Traced, ABC):
 
 def _field_names(value: AnyValue) -> list[str]:
     """Return the names of the attributes that are an object's children, in a fixed order."""
-    return [each.name for each in fields(value)] if is_dataclass(value) else sorted(value.__dict__)
+    return [field.name for field in fields(value)] if is_dataclass(value) else sorted(value.__dict__)
 
 
 def _is_frozen(value: AnyValue) -> bool:
@@ -63,7 +63,7 @@ def _is_object(value: AnyValue) -> bool:
     """Return whether a value is an object of a user's class with traced values among its attributes."""
     return has_settable_attributes(value) and any(
         isinstance(child, Traced)
-        or (isinstance(child, tuple | list) and any(isinstance(each, Traced) for each in child))
+        or (isinstance(child, tuple | list) and any(isinstance(leaf, Traced) for leaf in child))
         for child in vars(value).values()
     )
 

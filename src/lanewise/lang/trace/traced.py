@@ -67,15 +67,17 @@ class Traced:
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: object, **_: object) -> Any:
         """Compute an operator whose left side is a NumPy scalar; NumPy's other functions are refused."""
         operation = _UFUNCS.get(ufunc.__name__)
-        for each in inputs:
-            if operation is not None and not isinstance(each, Traced) and not is_number(each):
-                refuse(each, f"`{ufunc.__name__}`")
+        for operand in inputs:
+            if operation is not None and not isinstance(operand, Traced) and not is_number(operand):
+                refuse(operand, f"`{ufunc.__name__}`")
         if operation is None or method != "__call__":
             raise current().error(
                 f"NumPy's {ufunc.__name__} cannot compute with {describe(self)}: "
                 f"use {_own_function(ufunc.__name__)}"
             )
-        return operation(*(each if isinstance(each, Traced) else plain_number(each) for each in inputs))
+        return operation(
+            *(operand if isinstance(operand, Traced) else plain_number(operand) for operand in inputs)
+        )
 
     @classmethod
     def __torch_function__(cls, function: Any, *_: object) -> NoReturn:

@@ -54,8 +54,8 @@ def code_reads(code: CodeType) -> CodeReads:
     """
     chains: dict[str, dict[Chain, None]] = {"global": {}, "cell": {}, "import": {}}
     attributes: set[str] = set()
-    for each in _with_inner(code):
-        for kind, chain in _chains(each, attributes):
+    for inner in _with_inner(code):
+        for kind, chain in _chains(inner, attributes):
             if kind != "cell" or chain[0] in code.co_freevars:
                 chains[kind][chain] = None
     imports = tuple(name for (name,) in chains["import"])
@@ -96,7 +96,7 @@ def _named_instructions(code: CodeType) -> Iterator[tuple[str, str]]:
     `dis.get_instructions` does the same, in a time that grows with the square of the code's branches.
     """
     names = code.co_names
-    cells = [*code.co_varnames, *(each for each in code.co_cellvars if each not in code.co_varnames)]
+    cells = [*code.co_varnames, *(name for name in code.co_cellvars if name not in code.co_varnames)]
     variables, extended = [*cells, *code.co_freevars], 0
     for opcode, byte in zip(code.co_code[::2], code.co_code[1::2], strict=True):
         word, argument = dis.opname[opcode], extended | byte

@@ -86,11 +86,11 @@ def _key(value: Any, around: tuple[object, ...]) -> object:
         return plain
     if kind is tuple and _BY_VALUE.issuperset(kinds := tuple(map(type, value))):
         return (kinds, value)
-    if any(each is value for each in around):
+    if any(outer is value for outer in around):
         return Same(value)
     around = (*around, value)
     if kind is tuple or kind is frozenset:  # in order: a kernel may go through a set
-        return (kind, *[_key(each, around) for each in value])
+        return (kind, *[_key(item, around) for item in value])
     if kind is MethodType:
         return (kind, Same(value.__func__), _key(value.__self__, around))
     if kind.__eq__ is _IDENTITY or isinstance(value, Enum | type):
@@ -101,7 +101,7 @@ def _key(value: Any, around: tuple[object, ...]) -> object:
     try:
         parts = _attributes(value, slots)
         items = tuple.__iter__(value) if isinstance(value, tuple) else ()
-        return (kind, *parts, *[_key(each, around) for each in (*parts.values(), *items)])
+        return (kind, *parts, *[_key(part, around) for part in (*parts.values(), *items)])
     except Exception:  # an object that does not let itself be looked at
         return Same(value)
 
@@ -119,8 +119,8 @@ def _attributes(value: object, slots: tuple[MemberDescriptorType, ...]) -> dict[
 @lru_cache(_MOST_CLASSES)
 def _layout(kind: type) -> tuple[tuple[MemberDescriptorType, ...], bool]:
     """Return the slots of a class, and whether its objects have only attributes, with nothing of C behind."""
-    entries = [entry for each in kind.__mro__ for entry in vars(each).items()]
-    slots = tuple(each for _, each in entries if isinstance(each, MemberDescriptorType))
+    entries = [entry for base in kind.__mro__ for entry in vars(base).items()]
+    slots = tuple(attribute for _, attribute in entries if isinstance(attribute, MemberDescriptorType))
     own = {name for name, _ in entries} & {"__dict__", "__weakref__"}
     most = _HEADER + _POINTER * (len(slots) + len(own))
     return slots, kind.__itemsize__ == 0 and kind.__basicsize__ <= most

@@ -89,7 +89,7 @@ def _host_bytes(tensor: Any) -> bytes | None:
         return None
 
 
-_FUNCTIONS = {each.__name__: each for each in (same_items, same_mapping, is_empty, content_of)}
+_FUNCTIONS = {function.__name__: function for function in (same_items, same_mapping, is_empty, content_of)}
 
 
 def guard(checks: list[Check | GlobalCheck]) -> Callable[[], bool]:
@@ -113,7 +113,7 @@ def guard(checks: list[Check | GlobalCheck]) -> Callable[[], bool]:
         else:  # pytest's assertions read variables such as @pytest_ar
             others.append(Check("{}[{}] is {}", (check.variables, check.name, check.value)))
     groups = list(of_globals.values())
-    others += [Check("{}()", (_compiled(each, [], each[0].variables),)) for each in groups[1:]]
+    others += [Check("{}()", (_compiled(group, [], group[0].variables),)) for group in groups[1:]]
     first = groups[0] if groups else []
     return _compiled(first, others, first[0].variables if first else {})
 
@@ -127,7 +127,7 @@ def _compiled(
     def name_of(value: object) -> str:
         return operands.setdefault(id(value), (f"_lw{len(operands)}", value))[0]
 
-    tests = [f"{each.name} is {name_of(each.value)}" for each in of_globals]
+    tests = [f"{read.name} is {name_of(read.value)}" for read in of_globals]
     for check in others:
         text = check.template
         for name, function in _FUNCTIONS.items():
@@ -137,5 +137,5 @@ def _compiled(
     names = ", ".join(name for name, _ in operands.values())
     body = ast.parse(f"def unchanged({names}): return {' and '.join(tests) or 'True'}")
     module = compile(body, "<guard of a kernel>", "exec", dont_inherit=True)
-    code = next(each for each in module.co_consts if isinstance(each, CodeType))
+    code = next(constant for constant in module.co_consts if isinstance(constant, CodeType))
     return FunctionType(code, variables, "unchanged", tuple(value for _, value in operands.values()))

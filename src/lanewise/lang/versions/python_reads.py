@@ -36,8 +36,8 @@ from lanewise.lang.versions.guard import Check, GlobalCheck, attribute_of, conte
 #: Values that are read of objects of C, and compared by type and value.
 _CONSTANTS = (type(None), bool, int, str, bytes, complex, type(Ellipsis), range)
 _PACKAGE = str(Path(__file__).parents[2])
-_STDLIB = tuple(sysconfig.get_paths()[each] for each in ("stdlib", "platstdlib"))
-_INSTALLED = tuple(sysconfig.get_paths()[each] for each in ("purelib", "platlib"))
+_STDLIB = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
+_INSTALLED = tuple(sysconfig.get_paths()[name] for name in ("purelib", "platlib"))
 #: Entries of a class that Python keeps for itself.
 _OF_CLASSES = frozenset(
     ["__module__", "__dict__", "__weakref__", "__doc__", "__annotations__", "_abc_impl",
@@ -56,7 +56,7 @@ class PythonReads:
 
     def __init__(self, roots: Iterable[object]) -> None:
         self._roots = tuple(roots)
-        first = next((each for each in self._roots if isinstance(each, FunctionType)), None)
+        first = next((root for root in self._roots if isinstance(root, FunctionType)), None)
         self._own = (first.__module__ or "").partition(".")[0] if first is not None else ""
         #: Attributes that any code reads: of a module that is passed on, these are followed.
         self._attributes: frozenset[str] = frozenset()
@@ -181,15 +181,15 @@ class PythonReads:
     def _children(self, kind: type, values: Iterable[object], shallow: bool) -> None:
         held = list(values)
         self._state.append((Same(kind), len(held)))
-        for each in held:
-            self._visit(each, shallow=shallow)
+        for item in held:
+            self._visit(item, shallow=shallow)
 
     def _mapping(self, value: Mapping[object, object], shallow: bool) -> None:
         keys, held = tuple(value), tuple(value.values())
         self._check("same_mapping({}, {}, {})", value, keys, held)
         self._children(dict, keys, shallow)
-        for each in held:
-            self._visit(each, shallow=shallow)
+        for item in held:
+            self._visit(item, shallow=shallow)
 
     def _entries(self, mapping: Mapping[str, object], names: Iterable[str], shallow: bool) -> None:
         """Add attributes of an object or a class, with the check that no other ones have come."""
@@ -209,10 +209,10 @@ class PythonReads:
     def _slots(self, value: object) -> bool:
         """Add the attributes that an object of one's own class has in slots; return whether it has any."""
         known = False
-        for each in type(value).__mro__:
-            if not self._is_own(each):
+        for base in type(value).__mro__:
+            if not self._is_own(base):
                 continue
-            for name, member in vars(each).items():
+            for name, member in vars(base).items():
                 if not isinstance(member, MemberDescriptorType):
                     continue
                 child = attribute_of(value, name, _UNKNOWN)
@@ -230,8 +230,8 @@ class PythonReads:
         entries = vars(value)
         names = [
             name
-            for name, each in entries.items()
-            if name not in _OF_CLASSES and not isinstance(each, MemberDescriptorType | GetSetDescriptorType)
+            for name, entry in entries.items()
+            if name not in _OF_CLASSES and not isinstance(entry, MemberDescriptorType | GetSetDescriptorType)
         ]
         self._entries(entries, names, shallow=True)
         self._parts(*value.__bases__)
@@ -298,11 +298,11 @@ class PythonReads:
 
     def _import(self, variables: dict[str, Any], name: str) -> None:
         package = variables.get("__package__") or ""
-        for each in {name, f"{package}.{name}" if package else name, *_relative(name, package)}:
-            module = sys.modules.get(each)
+        for full_name in {name, f"{package}.{name}" if package else name, *_relative(name, package)}:
+            module = sys.modules.get(full_name)
             if module is not None:
-                if self._is_new(sys.modules, each):
-                    self._check("{}[{}] is {}", sys.modules, each, module)
+                if self._is_new(sys.modules, full_name):
+                    self._check("{}[{}] is {}", sys.modules, full_name, module)
                 self._visit(module)
 
     def _is_new(self, holder: object, name: str) -> bool:
@@ -371,7 +371,8 @@ class PythonReads:
             child = getattr(value, name)
             made = child if isinstance(child, tuple) else (child,)
             if all(
-                type(each) in _CONSTANTS or type(each).__name__.lower().endswith("dtype") for each in made
+                type(constant) in _CONSTANTS or type(constant).__name__.lower().endswith("dtype")
+                for constant in made
             ):
                 self._check(f"{{}}.{name} == {{}}", value, child)
                 self._state += [name, repr(child)]
@@ -390,7 +391,7 @@ class PythonReads:
 
 def _of_class(kind: type, name: str) -> object:
     """Return what a class or one of its bases has under a name, as it stands there."""
-    return next((vars(each)[name] for each in kind.__mro__ if name in vars(each)), _UNKNOWN)
+    return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), _UNKNOWN)
 
 
 def _is_plain(held: object) -> bool:
@@ -400,7 +401,7 @@ def _is_plain(held: object) -> bool:
 
 def _is_namespace(kind: type) -> bool:
     """Return whether objects of a class only hold attributes: it has no public methods."""
-    return not any(name[0] != "_" for each in kind.__mro__ for name in vars(each))
+    return not any(name[0] != "_" for base in kind.__mro__ for name in vars(base))
 
 
 def _relative(name: str, package: str) -> Iterable[str]:

@@ -89,7 +89,7 @@ class SourceText:
             return True
         flags = self.code.co_flags & _FUTURE
         codes = _codes_of(self._read, self.file, flags)
-        codes = [each for each in codes if _begin(each) == _begin(self.code)]
+        codes = [code for code in codes if _begin(code) == _begin(self.code)]
         if self.code in codes:
             return True
         if isinstance(self.function.__globals__.get("__loader__"), SourceFileLoader | None):
@@ -114,8 +114,8 @@ def _codes_of(lines: list[str], file: str, flags: int) -> list[CodeType]:
 
 def _inner_codes(code: CodeType) -> list[CodeType]:
     """Return the code objects inside another one."""
-    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
-    return inner + [deeper for each in inner for deeper in _inner_codes(each)]
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return inner + [deeper for code in inner for deeper in _inner_codes(code)]
 
 
 def _begin(code: CodeType) -> tuple[str, int]:

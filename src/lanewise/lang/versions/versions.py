@@ -81,7 +81,7 @@ class Versions(Generic[Needs]):
         for number, version in enumerate(self._versions):
             if version.holds():
                 if number:
-                    self._versions = [version, *(each for each in self._versions if each is not version)]
+                    self._versions = [version, *(other for other in self._versions if other is not version)]
                 return version
         traced = trace()
         for version in self._versions:

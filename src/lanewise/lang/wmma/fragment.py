@@ -168,7 +168,7 @@ class fragment(Node):
         builder = current()
         if self.builder is builder:
             return
-        made, used = (each.arch or "the lowest arch" for each in (self.builder, builder))
+        made, used = (other.arch or "the lowest arch" for other in (self.builder, builder))
         raise builder.error(
             f"{self} was made in a kernel traced for {made}, and is used in one for {used}. Which lane holds "
             "which element is each arch's own affair (sm_70 and sm_75 differ), so a fragment does not pass "

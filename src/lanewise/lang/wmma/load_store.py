@@ -41,7 +41,7 @@ def _address(pointer: object, held: fragment, what: str) -> tuple[Address, str]:
             f"{what} takes a pointer, such as array.ptr(row, column), not {describe(pointer)}"
         )
     if pointer.dtype not in _memory_formats(held):
-        names = " or ".join(dtype_name(each) for each in _memory_formats(held))
+        names = " or ".join(dtype_name(fmt) for fmt in _memory_formats(held))
         raise builder.error(f"{what}: {held} lies in memory as {names}, and {pointer} is given")
     if pointer.space == "local":
         raise builder.error(f"{what}: WMMA reaches global and shared memory, not local memory")
@@ -63,7 +63,9 @@ def _address(pointer: object, held: fragment, what: str) -> tuple[Address, str]:
 def _known_alignment(pointer: Pointer) -> int:
     """Return the alignment of the variable that a pointer's offset counts from; 0 if that is none."""
     if isinstance(pointer.base, Symbol):
-        return next((each.align for each in current().variables if each.symbol is pointer.base), 0)
+        return next(
+            (variable.align for variable in current().variables if variable.symbol is pointer.base), 0
+        )
     return 0
 
 
@@ -114,7 +116,7 @@ def load_matrix_sync(a: object, mptr: object, ldm: object, layout: object = None
     dtype = register_dtype(held.operand.format)
     registers = [Register(register_kind(dtype)) for _ in held.registers]
     current().emit(inst.text, tuple(registers), address, leading)
-    held.registers[:] = [Scalar(dtype, each) for each in registers]
+    held.registers[:] = [Scalar(dtype, register) for register in registers]
     held.filled = True
 
 
@@ -132,7 +134,7 @@ def store_matrix_sync(mptr: object, a: object, ldm: object, layout: object) -> N
     inst = find(text, what, stride=True)
     leading = _leading(ldm, held, what)
     require(inst)
-    current().emit(inst.text, address, tuple(each.in_register for each in held.registers), leading)
+    current().emit(inst.text, address, tuple(register.in_register for register in held.registers), leading)
 
 
 def fill_fragment(a: object, v: object) -> None:

@@ -33,7 +33,7 @@ def _operands(
     d: object, a: object, b: object, c: object, what: str
 ) -> tuple[fragment, fragment, fragment, fragment]:
     """Return the four fragments of a product; an error unless they fit together."""
-    fragments = tuple(given_fragment(each, what) for each in (d, a, b, c))
+    fragments = tuple(given_fragment(given, what) for given in (d, a, b, c))
     builder = current()
     for held, use in zip(fragments, (accumulator, matrix_a, matrix_b, accumulator), strict=True):
         if held.use is not use:
@@ -51,7 +51,8 @@ def _multiply(inst: Instruction, d: fragment, a: fragment, b: fragment, c: fragm
     """Emit a product and put its result into D."""
     require(inst)
     given = [
-        Fragment(inst.operands[name], list(each.registers)) for name, each in (("a", a), ("b", b), ("c", c))
+        Fragment(inst.operands[name], list(fragment_.registers))
+        for name, fragment_ in (("a", a), ("b", b), ("c", c))
     ]
     d.registers[:] = multiply(inst, *given).registers
     d.filled = True
@@ -66,7 +67,7 @@ def mma_sync(d: object, a: object, b: object, c: object, satf: bool = False) -> 
     orders = f"{ORDERS[left.layout]}.{ORDERS[right.layout]}"
     types = [to.dtype, *([] if left.dtype is f16 else [left.dtype, right.dtype]), start.dtype]
     whole = to.dtype is s32
-    names = ".".join(each.name for each in types)
+    names = ".".join(fmt.name for fmt in types)
     text = f"wmma.mma.sync.aligned.{orders}.{left.shape}.{names}{'.satfinite' if satf and whole else ''}"
     if satf and to.dtype is f64:
         raise current().error(f"{what}: f64 sums do not saturate: leave satf out")

@@ -41,8 +41,8 @@ class BlockFormat:
 
 
 BLOCK_FORMATS = {
-    each.name: each
-    for each in (
+    format_.name: format_
+    for format_ in (
         BlockFormat("mxfp8", ("e4m3", "e5m2"), "ue8m0", 32, "mxf8f6f4.block_scale.block32", 8),
         BlockFormat("mxfp4", ("e2m1",), "ue8m0", 32, "mxf4.block_scale.block32", 4),
         BlockFormat("nvfp4", ("e2m1",), "ue4m3", 16, "mxf4nvf4.block_scale.block16", 4),
@@ -59,7 +59,9 @@ def block_format_of(element: Format, factor: str) -> BlockFormat | None:
     """
     name = {"float8_e8m0fnu": "ue8m0", "float8_e4m3fn": "ue4m3"}.get(factor)
     matching = (
-        each for each in BLOCK_FORMATS.values() if element.name in each.elements and each.factor == name
+        format_
+        for format_ in BLOCK_FORMATS.values()
+        if element.name in format_.elements and format_.factor == name
     )
     return next(matching, None)
 

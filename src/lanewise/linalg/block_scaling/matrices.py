@@ -62,7 +62,7 @@ def block_scaled(
     """Return numbers (rows, columns) in a block-scaled format, with blocks along an axis."""
     element = FORMATS[fmt.elements[0]] if dtype is None else format_named(dtype, "dtype")
     if element.name not in fmt.elements:
-        names = " or ".join(FORMATS[each].dtype_name for each in fmt.elements)
+        names = " or ".join(FORMATS[element].dtype_name for element in fmt.elements)
         raise LanewiseError(f"dtype={dtype!r}: elements of {fmt.name} are {names}")
     rows = np.asarray(matrix if axis else matrix.T, np.float64)
     length = rows.shape[1]

@@ -24,7 +24,7 @@ _ARCH = "sm_90"
 def compute(call: AttentionCall) -> None:
     """Launch the kernel of a call on the current stream of its arrays' library."""
     launches, ordinal = _found(call)
-    addresses = [each.address for each in _operands(call)]
+    addresses = [operand.address for operand in _operands(call)]
     launches(addresses, current_stream(call.q, ordinal))
 
 
@@ -65,7 +65,7 @@ def _found(call: AttentionCall) -> tuple[Prepared, int]:
     assert ordinal is not None
     key = (
         call.sizes, call.dtype.name, call.causal, call.scale, call.lse is not None, ordinal,
-        *(each.strides for each in call.views),
+        *(view.strides for view in call.views),
     )  # fmt: skip
     found = _PREPARED.get(key)
     if found is None:

@@ -105,14 +105,14 @@ class DeviceView:
         shape: list[int] = []
         strides: list[int] = []
         address, axis = self.address, 0
-        for each in given:
-            if each is None:
+        for value in given:
+            if value is None:
                 shape.append(1)
                 strides.append(self.shape[axis] * self._strides[axis] if axis < self.ndim else 1)
                 continue
-            start, step = each, self._strides[axis]
-            if isinstance(each, slice):
-                start, end, _ = each.indices(self.shape[axis])
+            start, step = value, self._strides[axis]
+            if isinstance(value, slice):
+                start, end, _ = value.indices(self.shape[axis])
                 shape.append(max(0, end - start))
                 strides.append(step)
             address += start * step * self.itemsize

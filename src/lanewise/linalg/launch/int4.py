@@ -89,7 +89,7 @@ def _prepared(
         ("b", s32), ("metadata", b.format), ("out", problem.out.dtype), ("bias", bias_type),
         ("residual", residual_type), ("scale_out", f32),
     )  # fmt: skip
-    places = [(OPERANDS.index(each), fmt) for each, fmt in others]
+    places = [(OPERANDS.index(name), fmt) for name, fmt in others]
     memory = [
         DeviceView(number, addresses[number], (1,), (1,), fmt) if addresses[number] else 0
         for number, fmt in places

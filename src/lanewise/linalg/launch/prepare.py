@@ -347,7 +347,7 @@ def _without_terms(
             matrix.zero_()
         else:
             matrix.fill(0)
-    a, b = (view_of(each, "a") for each in zeros)
+    a, b = (view_of(array, "a") for array in zeros)
     request.a, request.b, request.metadata = a, b, None
     filled = replace(
         problem,

@@ -123,7 +123,7 @@ class QuickCalls:
         bytes_ = (c_uint64 * (2 * _OPERANDS))()
         for number, extent in enumerate(extents):
             if extent is not None:
-                bytes_[2 * number], bytes_[2 * number + 1] = (each % (1 << 64) for each in extent)
+                bytes_[2 * number], bytes_[2 * number + 1] = (address % (1 << 64) for address in extent)
         stream, address, memory = counting or (0, 0, None)
         *key_words, hash_ = struct.unpack(f"<{len(kind) // 8}Q", kind)
         key = (c_uint64 * len(key_words))(*key_words)

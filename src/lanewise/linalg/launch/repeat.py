@@ -67,8 +67,8 @@ def forget() -> None:
     """Forget all calls: plans have changed."""
     _CALLS.clear()
     _NUMBERS.clear()
-    for each in REPEATS:
-        each.clear()
+    for quick_calls in REPEATS:
+        quick_calls.clear()
 
 
 # in Python --------------------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ class CallKind(NamedTuple):
         if machine_code is None:
             return
         arrays = [getattr(options, name) for name in ARRAYS]
-        plain = self.settings == NO_SETTINGS and not any(each is not None for each in arrays[1:])
+        plain = self.settings == NO_SETTINGS and not any(array is not None for array in arrays[1:])
         arguments, settings = [a, b, *arrays], self.settings
         metadata: tuple[object, ...] = ()
         if isinstance(b, _IN_TWO_ARRAYS):
@@ -118,7 +118,9 @@ def known_call(a: Any, b: object, options: Options) -> CallKind | None:
         return None
     arrays = [getattr(options, name) for name in ARRAYS]
     try:
-        if torch.is_grad_enabled() and any(getattr(each, "requires_grad", False) for each in (a, b, *arrays)):
+        if torch.is_grad_enabled() and any(
+            getattr(array, "requires_grad", False) for array in (a, b, *arrays)
+        ):
             return None
         settings = _settings(options.__dict__)
         key = (*map(kind_of_tensor, (a, b, *arrays)), settings)
@@ -179,7 +181,7 @@ class KnownCall:
             b, metadata = there.values, there.metadata
         operands = [a, b, result, options.bias, residual, options.scale_a, options.scale_b]
         if result is not None:
-            if self._may_overlap([_pointer(each) for each in operands]):
+            if self._may_overlap([_pointer(operand) for operand in operands]):
                 return None
         elif self.quick_empty is not None:
             result = self.quick_empty(self.shape, self.strides, self.dtype)
@@ -194,7 +196,7 @@ class KnownCall:
             scale_out = self.scale_out
         self.calls += 1
         operands[2], operands[4] = result, residual
-        addresses = [_pointer(each) for each in (*operands, scale_out, workspace)]
+        addresses = [_pointer(operand) for operand in (*operands, scale_out, workspace)]
         self.prepared([*addresses, 0, 0, _pointer(metadata)], handle)  # 0: there are no bounds of groups
         return result
 
@@ -244,8 +246,8 @@ def _pointer(value: Any) -> int:
 def _reach(view: View) -> tuple[int, int]:
     """Return the bytes before and after an operand's address that it takes."""
     steps = [step * (size - 1) for step, size in zip(view.strides, view.shape, strict=True) if size]
-    return view.bytes * sum(each for each in steps if each < 0), view.bytes * (
-        1 + sum(each for each in steps if each > 0)
+    return view.bytes * sum(step for step in steps if step < 0), view.bytes * (
+        1 + sum(step for step in steps if step > 0)
     )
 
 

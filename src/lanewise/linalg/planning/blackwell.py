@@ -108,8 +108,8 @@ def blackwell_plan(problem: Problem) -> Plan:
     """Return the plan that takes least time by the model."""
     plans = list(blackwell_plans(problem))
     best = min(plans, key=lambda plan: expected(problem, plan).microseconds)
-    found = expected(problem, best)
-    tiles = found.waves * GPUS[ARCH].multiprocessors
+    expectation = expected(problem, best)
+    tiles = expectation.waves * GPUS[ARCH].multiprocessors
     rows, columns, _ = best.tile
     who = "pairs of blocks" if best.cluster[0] > 1 else "blocks"
     why = (
@@ -127,7 +127,7 @@ def expected(problem: Problem, plan: Plan, costs: BlackwellCosts = B200) -> Expe
     tiles = -(-seen.m // (rows * pair)) * pair * -(-seen.n // columns) * problem.batch
     waves = tiles / gpu.multiprocessors
     read = rows + columns // pair  # rows of A and columns of B that a block loads, and reads of shared memory
-    each = math.ceil(waves)  # tiles of the block that has most
+    most_tiles = math.ceil(waves)  # tiles of the block that has most
     planes, products = planes_of(problem), len(plane_products(planes_of(problem)))
     steps = -(-problem.k // step)
     line = LINE
@@ -148,10 +148,10 @@ def expected(problem: Problem, plan: Plan, costs: BlackwellCosts = B200) -> Expe
     return Expected(
         {
             "latency of a launch": costs.launch,
-            "tensor cores": first + (each * steps * multiplied + stored) * cycle,
-            "loads from L2": first + (each * steps * loaded + stored) * cycle,
+            "tensor cores": first + (most_tiles * steps * multiplied + stored) * cycle,
+            "loads from L2": first + (most_tiles * steps * loaded + stored) * cycle,
             "bandwidth": moved / gpu.bandwidth * 1e6,
-            "epilogues": first + each * stored * cycle,
+            "epilogues": first + most_tiles * stored * cycle,
             "copies of operands": copies,
         },
         waves,

@@ -91,8 +91,8 @@ class Ranked:
         self.step = LINE // element_bytes(problem)
         choices = {**choices, "raster": np.full(len(choices["rows"]), _RASTER)}
         case = _case(problem, choices)
-        found = expected(case, H200, GPUS[ARCH])
-        total, ties = found.total, (choices[name] for name in _ORDER_OF_TIES)
+        expectation = expected(case, H200, GPUS[ARCH])
+        total, ties = expectation.total, (choices[name] for name in _ORDER_OF_TIES)
         if _streams(problem):
             near = np.flatnonzero(total <= _NEAR * total.min())
             other = replace(case.of(near), raster=np.full(len(near), float(_RASTER_OF_STREAMS)))
@@ -101,7 +101,7 @@ class Ranked:
             total[near[faster]] = times[faster]
             for raster in (choices["raster"], case.raster):
                 raster[near[faster]] = _RASTER_OF_STREAMS
-        order = np.lexsort((*ties, found.waves, total))
+        order = np.lexsort((*ties, expectation.waves, total))
         self.choices = {name: values[order] for name, values in choices.items()}
         self.case, self.microseconds = case.of(order), total[order]
 
@@ -153,7 +153,7 @@ def ranked(
     if forced in (None, (1, 1)) and _suits_warps(problem) and not (is_invariant and planes_of(problem) > 1):
         plans = warp_plans(problem, may_cut and problem.sums.bits == 32)
         parts += [_warp_choices(plans)] if plans else []
-    return Ranked(problem, {name: np.concatenate([each[name] for each in parts]) for name in parts[0]})
+    return Ranked(problem, {name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
 
 def warp_plans(problem: Problem, cuts: bool = True) -> list[Plan]:
@@ -247,7 +247,9 @@ def _choices(
     tiles = np.array(list(_tiles(seen, max(split, 1))), int)
     clusters = np.array(_CLUSTERS[:1] if problem.experts or problem.precision == "f32" else _CLUSTERS)
     splits = np.array([split] if forced else _SPLITS)
-    tile, cluster, split_at = (each.ravel() for each in np.indices((len(tiles), len(clusters), len(splits))))
+    tile, cluster, split_at = (
+        choice.ravel() for choice in np.indices((len(tiles), len(clusters), len(splits)))
+    )
     x = {
         "rows": tiles[tile, 0], "columns": tiles[tile, 1], "across": clusters[cluster, 0],
         "along": clusters[cluster, 1], "split": splits[split_at],
@@ -315,7 +317,7 @@ def _with_stages(problem: Problem, x: Choices) -> Choices:
         numbers.append(stages)
         places.append(np.flatnonzero(new))
     at = np.concatenate(places)
-    stages = np.concatenate([each[place] for each, place in zip(numbers, places, strict=True)])
+    stages = np.concatenate([number[place] for number, place in zip(numbers, places, strict=True)])
     return {**{name: values[at] for name, values in x.items()}, "stages": stages}
 
 
@@ -336,9 +338,9 @@ def _tiles(problem: Problem, split: int) -> Iterator[tuple[int, int]]:
     wide = problem.experts and problem.n > _FEW
     columns = _EXPERT_COLUMNS if wide else _widths(problem, split)
     for rows in _EXPERT_ROWS if problem.experts else _TILE_ROWS:
-        for each in columns:
-            if _has_registers(problem, rows, each):
-                yield rows, each
+        for column in columns:
+            if _has_registers(problem, rows, column):
+                yield rows, column
 
 
 def _widths(problem: Problem, split: int) -> list[int]:
@@ -347,12 +349,12 @@ def _widths(problem: Problem, split: int) -> list[int]:
     If K has to be cut over the blocks of a cluster, each of them owns some eights of the columns.
     """
     n = problem.n
-    widths = [each for each in instruction_widths(problem) if each // 8 % split == 0]
+    widths = [width for width in instruction_widths(problem) if width // 8 % split == 0]
     if n <= _FEW:
-        least = next(each for each in widths if each >= n)
-        return [least, *(each for each in (32, 64) if each < least)]
+        least = next(width for width in widths if width >= n)
+        return [least, *(width for width in (32, 64) if width < least)]
     wide = _WIDE if element_bytes(problem) == 2 and not problem.promote and not problem.experts else ()
-    return [each for each in (*widths, *wide) if (16 if n <= _SMALL else 32) <= each <= n + 56]
+    return [width for width in (*widths, *wide) if (16 if n <= _SMALL else 32) <= width <= n + 56]
 
 
 def _has_registers(problem: Problem, rows: int, columns: int) -> bool:
@@ -390,7 +392,7 @@ def _with_groups(problem: Problem, x: Choices, groups: int) -> Choices:
     tiles = -(-problem.m // (x["rows"] * x["across"])) * -(-problem.n // (x["columns"] * x["along"]))
     most = _slots(size) // (tiles * problem.batch)
     small = np.broadcast_to(_GROUPS, (len(most), len(_GROUPS)))
-    filling = [np.where(np.isin(each, _GROUPS), 0, each) for each in (most, most // 2)]
+    filling = [np.where(np.isin(group, _GROUPS), 0, group) for group in (most, most // 2)]
     numbers = np.column_stack([small, *filling])
     place, at = np.nonzero((numbers == 1) | ((numbers > 1) & (numbers <= most[:, None])))
     return {**{name: values[place] for name, values in x.items()}, "groups": numbers[place, at]}

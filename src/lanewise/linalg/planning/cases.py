@@ -24,11 +24,13 @@ def problem_columns(problem: Problem, plan: Plan) -> dict[str, float]:
     out = seen.out.dtype.word_bits // 8
     across = seen.n if seen.out.k_major else seen.m
     copied = [
-        (each, rows)
-        for each, rows in ((seen.a, seen.m), (seen.b, seen.n))
-        if needs_copy(each, problem.precision)
+        (operand, rows)
+        for operand, rows in ((seen.a, seen.m), (seen.b, seen.n))
+        if needs_copy(operand, problem.precision)
     ]
-    along = [not each.k_major and not _is_transposed_first(each, problem) for each in (seen.a, seen.b)]
+    along = [
+        not operand.k_major and not _is_transposed_first(operand, problem) for operand in (seen.a, seen.b)
+    ]
     epilogue = problem.epilogue
     return {
         "m": seen.m, "n": seen.n, "k": seen.k, "batch": seen.batch, "element_bytes": size, "out_bytes": out,
@@ -43,7 +45,7 @@ def problem_columns(problem: Problem, plan: Plan) -> dict[str, float]:
         "promotes": problem.promote is not None or planes > 1,
         "experts": problem.experts,
         "copies": len(copied),
-        "copied_bytes": sum(_copied_bytes(each, rows, problem, planes) for each, rows in copied),
+        "copied_bytes": sum(_copied_bytes(operand, rows, problem, planes) for operand, rows in copied),
         "copied_a_bytes": _copied_bytes(seen.a, seen.m, problem, planes) if planes > 1 else 0,
     }  # fmt: skip
 
@@ -84,11 +86,11 @@ def plan_columns(plan: Plan) -> dict[str, float]:
 
 def case_of(problem: Problem, plans: Sequence[Plan]) -> Case:
     """Return the case of some plans of one problem."""
-    orientations = {each.swap: each for each in plans}
+    orientations = {plan.swap: plan for plan in plans}
     by_swap = {swap: problem_columns(problem, plan) for swap, plan in orientations.items()}
     return joined([{**by_swap[plan.swap], **plan_columns(plan)} for plan in plans])
 
 
 def joined(rows: Sequence[dict[str, Any]]) -> Case:
     """Return the case of many problems and plans."""
-    return Case(**{each.name: np.array([float(row[each.name]) for row in rows]) for each in fields(Case)})
+    return Case(**{field.name: np.array([float(row[field.name]) for row in rows]) for field in fields(Case)})

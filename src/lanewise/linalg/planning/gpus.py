@@ -90,7 +90,7 @@ def planned_arch(arch: str) -> str:
     ('sm_90a', 'sm_89')
     """
     name = find_arch(arch)
-    found = _LIKE.get(name, name)
-    if found not in GPUS:
+    planned = _LIKE.get(name, name)
+    if planned not in GPUS:
         raise LanewiseError(f"arch={arch!r}: products can be planned for {', '.join(GPUS)}")
-    return found
+    return planned

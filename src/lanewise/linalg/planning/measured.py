@@ -53,10 +53,10 @@ def _table(arch: str) -> dict[str, list[dict[str, Any]]]:
         rows = json.loads(path.read_text(encoding="utf-8"))["plans"]
     except OSError:
         return {}
-    found: dict[str, list[dict[str, Any]]] = {}
+    by_kind: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
-        found.setdefault(row["kind"], []).append(row)
-    return found
+        by_kind.setdefault(row["kind"], []).append(row)
+    return by_kind
 
 
 def measured_plan(problem: Problem, arch: str) -> Plan | None:
@@ -73,7 +73,7 @@ def measured_plan(problem: Problem, arch: str) -> Plan | None:
         if far > distance or (far == distance and nearest is not None):
             continue
         plan = plan_from(row["plan"], arch, "")
-        waves, wanted = (_waves(plan, each, problem.batch) for each in (row, vars(problem)))
+        waves, wanted = (_waves(plan, sizes, problem.batch) for sizes in (row, vars(problem)))
         if math.ceil(wanted) == math.ceil(waves) and (waves <= 1 or wanted >= _AS_FULL * waves):
             nearest, distance = row, far
     if nearest is None:

@@ -199,7 +199,7 @@ class Case:
 
     def of(self, chosen: object) -> Case:
         """Return some of the plans, by their places."""
-        return Case(**{each.name: getattr(self, each.name)[chosen] for each in fields(self)})
+        return Case(**{field.name: getattr(self, field.name)[chosen] for field in fields(self)})
 
 
 @dataclass(frozen=True)
@@ -243,8 +243,8 @@ def expected(case: Case, costs: Costs, gpu: Gpu) -> Parts:
         return hopper
     warp = _warp(case, costs, gpu)
     chosen = {
-        each.name: np.where(case.warp > 0, getattr(warp, each.name), getattr(hopper, each.name))
-        for each in fields(Parts)
+        field.name: np.where(case.warp > 0, getattr(warp, field.name), getattr(hopper, field.name))
+        for field in fields(Parts)
     }
     return Parts(**chosen)
 
@@ -260,7 +260,7 @@ def _memory_bytes(case: Case, costs: Costs, element: Values) -> tuple[Values, Va
     reads = (rows + x.n * np.maximum(x.experts, 1) * of_b) * x.k * element * x.batch
     lines = np.where(x.along_n > 0, x.m, x.n) * x.batch
     line_bytes, run, tile = (
-        np.asarray(each).astype(int) for each in (x.line_bytes, _run_bytes(x), _tile_bytes(x))
+        np.asarray(values).astype(int) for values in (x.line_bytes, _run_bytes(x), _tile_bytes(x))
     )
     common = np.gcd(tile, line_bytes)
     pieces = ((_SECTOR, c.broken_sector), (_ATOM, c.broken_atom), (LINE, c.broken_line))

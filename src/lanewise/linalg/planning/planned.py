@@ -62,7 +62,7 @@ class PlannedProduct(Suggests):
         return count
 
     def with_(self, **fields: object) -> PlannedProduct:
-        """Return the plan with some fields changed: `found.with_(split=4)`.
+        """Return the plan with some fields changed: `planned.with_(split=4)`.
 
         Unless `stages` is given, there are fewer where shared memory has no room for as many. A plan of which
         there is no kernel is refused where it is used.
@@ -128,10 +128,10 @@ class PlannedProduct(Suggests):
 
     def _expected(self) -> str:
         """Return the expected time, how sure it is, and what it consists of."""
-        found = self.estimate
-        text = f"{found.seconds * 1e6:.1f} µs"
-        text += f", {UNMEASURED}" if isnan(found.error) else f" ± {100 * found.error:.0f} %"
-        parts = [f"{name} {value:.1f}" for name, value in found.parts.items() if value >= _LEAST_PART]
+        estimate = self.estimate
+        text = f"{estimate.seconds * 1e6:.1f} µs"
+        text += f", {UNMEASURED}" if isnan(estimate.error) else f" ± {100 * estimate.error:.0f} %"
+        parts = [f"{name} {value:.1f}" for name, value in estimate.parts.items() if value >= _LEAST_PART]
         return f"{text} (they overlap: {', '.join(parts)})" if parts else text
 
     def __repr__(self) -> str:

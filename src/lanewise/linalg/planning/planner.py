@@ -78,20 +78,20 @@ def _as_planned(problem: Problem) -> Problem:
 def _plan_of(problem: Problem, arch: str) -> Plan:
     family = _family(problem, arch)
     require_possible(problem, Plan(family, arch, (64, 64, 64), 1))
-    found = measured_plan(problem, arch)
+    chosen = measured_plan(problem, arch)
     if family == "warp":
-        return found or _warp_plan(problem, arch)
+        return chosen or _warp_plan(problem, arch)
     if family == "blackwell":
         return blackwell_plan(problem)
-    if found is not None:
-        found = _as_can_be_had(problem, found)
+    if chosen is not None:
+        chosen = _as_can_be_had(problem, chosen)
     if problem.batch_invariant:
         one = replace(problem, m=_ONE_TILE, batch=1, batch_invariant=False)
         alone = _hopper_plan(one, True, _MOST_INVARIANT_GROUPS)
-        found = _hopper_plan(problem, (alone.split, alone.groups))
-    elif found is None:
-        found = _hopper_plan(problem, True)
-    return with_copies(problem, found)
+        chosen = _hopper_plan(problem, (alone.split, alone.groups))
+    elif chosen is None:
+        chosen = _hopper_plan(problem, True)
+    return with_copies(problem, chosen)
 
 
 def _as_can_be_had(problem: Problem, plan: Plan) -> Plan | None:
@@ -218,8 +218,8 @@ def candidates(problem: Problem, arch: str) -> list[Plan]:
         return list(blackwell_plans(problem))
     from lanewise.linalg.planning.candidates import ranked
 
-    found = ranked(problem)
-    tried = (built(problem, found.plan(place)) for place in range(min(len(found), _MOST_BUILT)))
+    ranking = ranked(problem)
+    tried = (built(problem, ranking.plan(place)) for place in range(min(len(ranking), _MOST_BUILT)))
     return [with_copies(problem, plan) for plan in dict.fromkeys(tried) if plan is not None]
 
 
@@ -258,9 +258,11 @@ def estimate(problem: Problem, plan: Plan, gpu: Gpu) -> Estimate:
     if plan.arch == "sm_90a" and problem.a.dtype.name != "f64":
         return _hopper_estimate(problem, plan, gpu)
     if plan.family == "blackwell":
-        found = expected(problem, plan)
-        longest = max(found.parts, key=lambda name: found.parts[name])
-        return Estimate(found.microseconds / 1e6, found.waves, longest, math.nan, found.parts)
+        expectation = expected(problem, plan)
+        longest = max(expectation.parts, key=lambda name: expectation.parts[name])
+        return Estimate(
+            expectation.microseconds / 1e6, expectation.waves, longest, math.nan, expectation.parts
+        )
     sizes = [operand.dtype.word_bits // 8 for operand in (problem.a, problem.b, problem.out)]
     moved = problem.batch * (
         problem.m * problem.k * sizes[0] + problem.k * problem.n * sizes[1] + problem.m * problem.n * sizes[2]
@@ -268,7 +270,7 @@ def estimate(problem: Problem, plan: Plan, gpu: Gpu) -> Estimate:
     move = moved / gpu.bandwidth
     rows, columns, step = plan.tile
     waves = _tiles(problem, plan) / gpu.multiprocessors
-    share = {each[:2]: each[2] for each in _WARP_TILES}.get((rows, columns), 0.5)
+    share = {tile[:2]: tile[2] for tile in _WARP_TILES}.get((rows, columns), 0.5)
     whole = gpu.speed_of(multiplied_as(problem)[0])
     products = len(plane_products(planes_of(problem)))
     long = -(-problem.k // step) * step * products
@@ -295,18 +297,18 @@ def _hopper_estimate(problem: Problem, plan: Plan, gpu: Gpu) -> Estimate:
     from lanewise.linalg.planning.costs import ERRORS, H200
     from lanewise.linalg.planning.model import expected as hopper_expected
 
-    found = hopper_expected(case_of(problem, [plan]), H200, gpu)
-    parts = {name: float(getattr(found, name)[0]) for name in _BOUNDS}
+    expectation = hopper_expected(case_of(problem, [plan]), H200, gpu)
+    parts = {name: float(getattr(expectation, name)[0]) for name in _BOUNDS}
     longest = max(parts, key=lambda name: parts[name])
     said = {_BOUNDS[name]: value for name, value in parts.items()}
-    seconds, waves = float(found.total[0]) / 1e6, float(found.waves[0])
+    seconds, waves = float(expectation.total[0]) / 1e6, float(expectation.waves[0])
     return Estimate(seconds, waves, _BOUNDS[longest], ERRORS[longest], said)
 
 
-def _why(problem: Problem, plan: Plan, found: Estimate, gpu: Gpu) -> str:
+def _why(problem: Problem, plan: Plan, expectation: Estimate, gpu: Gpu) -> str:
     """Return why a plan was chosen, in a sentence."""
     rows, columns, _ = plan.tile
     tiles = _tiles(problem, plan)
     text = f"{tiles} tiles of {rows}×{columns} on {gpu.multiprocessors} multiprocessors"
-    text += f" are {found.waves:.2f} waves"
-    return f"{text}; the model expects {found.seconds * 1e6:.1f} µs, bound by {found.bound}."
+    text += f" are {expectation.waves:.2f} waves"
+    return f"{text}; the model expects {expectation.seconds * 1e6:.1f} µs, bound by {expectation.bound}."

@@ -49,7 +49,7 @@ def _key(problem: Problem, device: str) -> str:
 
 def _fused(epilogue: Epilogue) -> list[str]:
     """Return what is fused with a product, in words: which kernel runs depends on it."""
-    found = []
+    words = []
     for name, value in epilogue.__dict__.items():
         if name.endswith("_strides") or value is None or value is False:
             continue
@@ -57,8 +57,8 @@ def _fused(epilogue: Epilogue) -> list[str]:
             value = f"{value.dtype.name} {'rows' if value.k_major else 'columns'}"
         elif name == "function":
             value = "own"
-        found.append(name if value is True else f"{name} {getattr(value, 'name', value)}")
-    return found
+        words.append(name if value is True else f"{name} {getattr(value, 'name', value)}")
+    return words
 
 
 def _read() -> dict[str, Any]:
@@ -67,12 +67,12 @@ def _read() -> dict[str, Any]:
     if folder is None:
         return {}
     try:
-        found = json.loads((folder / _FILE).read_text(encoding="utf-8"))
+        kept = json.loads((folder / _FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    if not isinstance(found, dict) or found.get("version") != _VERSION:
+    if not isinstance(kept, dict) or kept.get("version") != _VERSION:
         return {}
-    plans = found.get("plans")
+    plans = kept.get("plans")
     return plans if isinstance(plans, dict) else {}
 
 

@@ -191,7 +191,7 @@ class _Splitter:
         elif token.text != ";":
             self.current = [token]
             self.braces, self.head = None, 0
-            self.conditions = tuple(each.words for each in self.opened)
+            self.conditions = tuple(condition.words for condition in self.opened)
             if token.text in _CLOSING:
                 self.brackets.append(_CLOSING[token.text])
 
@@ -255,7 +255,7 @@ class _Splitter:
         after = self.tokens[at + 1] if at + 1 < len(self.tokens) else None
         if after is None or after.kind is TokenKind.DIRECTIVE:
             following = next(
-                (each for each in self.tokens[at + 1 :] if each.kind is not TokenKind.DIRECTIVE), None
+                (token for token in self.tokens[at + 1 :] if token.kind is not TokenKind.DIRECTIVE), None
             )
             return following is None or following.text not in ("{", ";", ":", "=", ",", "->")
         return after.text == "}" or (after.kind is TokenKind.NAME and after.text not in ("const", "noexcept"))
@@ -346,7 +346,7 @@ def _names_a_member(token: Token) -> bool:
 
 
 def _position(outside: Sequence[Token], token: Token) -> int:
-    return next((at for at, each in enumerate(outside) if each is token), -1)
+    return next((at for at, other in enumerate(outside) if other is token), -1)
 
 
 def _function_name(head: Sequence[Token]) -> Token | None:
@@ -364,7 +364,7 @@ def _function_name(head: Sequence[Token]) -> Token | None:
                     break
                 back -= 1
             before = head[back - 1] if back > 0 else before
-        if any(each.text == "operator" for _, each in outside[max(place - 4, 0) : place]):
+        if any(other.text == "operator" for _, other in outside[max(place - 4, 0) : place]):
             return before
         if before.kind is TokenKind.NAME and before.text not in _ATTRIBUTES:
             return before

@@ -47,31 +47,38 @@ class Program:
         self.wanted = set(wanted)
         self.macros = defined_macros(files)
         self.device_words = expanding_to(_DEVICE, self.macros)
-        for_device = [each for file in files for each in file.declared if self.is_device(each)]
+        for_device = [
+            declaration for file in files for declaration in file.declared if self.is_device(declaration)
+        ]
         self.device_templates = frozenset(
-            name for each in for_device if each.is_template for name in each.names
+            name for declaration in for_device if declaration.is_template for name in declaration.names
         )
-        self.device_names = frozenset(name for each in for_device for name in each.names)
+        self.device_names = frozenset(name for declaration in for_device for name in declaration.names)
         self.refused: dict[str, str] = {}
         for file in files:
-            file.blanked = {each: why for each, why in file.blanked.items() if why == BY_THE_COMPILER}
+            file.blanked = {
+                declaration: why for declaration, why in file.blanked.items() if why == BY_THE_COMPILER
+            }
         self._refuse_launches()
         self._judge()
 
-    def is_device(self, each: Declaration) -> bool:
+    def is_device(self, declaration: Declaration) -> bool:
         """Whether a declaration says that it is for the device, by itself or by a macro."""
-        words = each.words() if each.kind is Kind.MACRO_CALL else each.head_words()
+        words = declaration.words() if declaration.kind is Kind.MACRO_CALL else declaration.head_words()
         return not words.isdisjoint(self.device_words)
 
-    def is_kernel(self, each: Declaration) -> bool:
+    def is_kernel(self, declaration: Declaration) -> bool:
         """Whether a declaration is a kernel, by itself or by a macro."""
-        return each.kind is not Kind.TYPE and "__global__" in each.head_words() | self._expanded(each)
+        return (
+            declaration.kind is not Kind.TYPE
+            and "__global__" in declaration.head_words() | self._expanded(declaration)
+        )
 
-    def is_host(self, each: Declaration) -> bool:
+    def is_host(self, declaration: Declaration) -> bool:
         """Whether a declaration uses what only the host has, by itself or by a macro."""
-        return is_host_code(each.tokens) or any(
+        return is_host_code(declaration.tokens) or any(
             is_host_code(self.macros[word].tokens)
-            for word in used_by(each.words() & self.macros.keys(), self.macros)
+            for word in used_by(declaration.words() & self.macros.keys(), self.macros)
         )
 
     def _judge(self) -> None:
@@ -82,16 +89,16 @@ class Program:
             if not file.is_split:
                 used |= set(re.findall(r"[^\W\d]\w*", file.text))
                 continue
-            for each in file.declared:
-                if each in file.blanked:
+            for declaration in file.declared:
+                if declaration in file.blanked:
                     continue
-                if self._stays(each):
-                    kept.append(each)
-                elif self._may_stay(each):
-                    waiting.append((file, each))
+                if self._stays(declaration):
+                    kept.append(declaration)
+                elif self._may_stay(declaration):
+                    waiting.append((file, declaration))
                 else:
-                    file.blanked[each] = "host code"
-        fresh = used | {word for each in kept for word in each.words()}
+                    file.blanked[declaration] = "host code"
+        fresh = used | {word for declaration in kept for word in declaration.words()}
         used = set()
         while fresh:
             used |= fresh
@@ -99,15 +106,21 @@ class Program:
                 if word in self.macros:
                     fresh |= self.macros[word].words
             used |= fresh
-            reached = [(file, each) for file, each in waiting if not each.names.isdisjoint(used)]
+            reached = [
+                (file, declaration) for file, declaration in waiting if not declaration.names.isdisjoint(used)
+            ]
             waiting = [pair for pair in waiting if pair[1].names.isdisjoint(used)]
-            fresh = {word for _, each in reached for word in each.words()} - used
-        for file, each in waiting:
-            file.blanked[each] = "host code"
+            fresh = {word for _, declaration in reached for word in declaration.words()} - used
+        for file, declaration in waiting:
+            file.blanked[declaration] = "host code"
         for file in self.files:
-            for each in file.declared:
-                if each not in file.blanked and each.kind is Kind.TYPE and self.is_host(each):
-                    self._judge_members(file, each)
+            for declaration in file.declared:
+                if (
+                    declaration not in file.blanked
+                    and declaration.kind is Kind.TYPE
+                    and self.is_host(declaration)
+                ):
+                    self._judge_members(file, declaration)
 
     def _judge_members(self, file: SourceFile, declaration: Declaration) -> None:
         """Leave out the host functions of a class that device code uses."""
@@ -115,39 +128,54 @@ class Program:
             if member.kind is Kind.FUNCTION and not self.is_device(member) and self.is_host(member):
                 file.blanked[member] = "host code"
 
-    def _stays(self, each: Declaration) -> bool:
+    def _stays(self, declaration: Declaration) -> bool:
         """Whether it is device code by itself, whatever else there is."""
-        if each.kind is Kind.MACRO_CALL:
-            known = self.macros.get(each.tokens[0].text)
-            return known is not None and (self.is_device(each) or not self.is_host(each))
-        if self.is_device(each):
+        if declaration.kind is Kind.MACRO_CALL:
+            known = self.macros.get(declaration.tokens[0].text)
+            return known is not None and (self.is_device(declaration) or not self.is_host(declaration))
+        if self.is_device(declaration):
             return True
-        if each.kind is Kind.FUNCTION:
-            return not each.head_words().isdisjoint(("constexpr", "consteval")) and not self.is_host(each)
-        if each.kind is Kind.VARIABLE:
-            return not each.head_words().isdisjoint(("const", "constexpr")) and not self.is_host(each)
-        return not self.is_host(each)
+        if declaration.kind is Kind.FUNCTION:
+            return not declaration.head_words().isdisjoint(("constexpr", "consteval")) and not self.is_host(
+                declaration
+            )
+        if declaration.kind is Kind.VARIABLE:
+            return not declaration.head_words().isdisjoint(("const", "constexpr")) and not self.is_host(
+                declaration
+            )
+        return not self.is_host(declaration)
 
-    def _may_stay(self, each: Declaration) -> bool:
+    def _may_stay(self, declaration: Declaration) -> bool:
         """Whether it stays if device code names it: not what says or shows that it is for the host."""
-        if each.kind is Kind.TYPE or each.kind is Kind.ALIAS:
+        if declaration.kind is Kind.TYPE or declaration.kind is Kind.ALIAS:
             return True
-        if each.is_instantiation and each.names.isdisjoint(self.device_templates):
+        if declaration.is_instantiation and declaration.names.isdisjoint(self.device_templates):
             return False
-        words = each.head_words()
-        if each.kind is Kind.FUNCTION and not each.names.isdisjoint(self.device_names - {"operator"}):
+        words = declaration.head_words()
+        if declaration.kind is Kind.FUNCTION and not declaration.names.isdisjoint(
+            self.device_names - {"operator"}
+        ):
             return False  # a second one of that name, for the host
-        if "main" in each.names or "__host__" in words or each.kind in (Kind.MACRO_CALL, Kind.USING):
+        if (
+            "main" in declaration.names
+            or "__host__" in words
+            or declaration.kind in (Kind.MACRO_CALL, Kind.USING)
+        ):
             return False
-        return not self.is_host(each)
+        return not self.is_host(declaration)
 
     def needed(self) -> set[Declaration]:
         """The kernels and what declares the names that they use: what the compiler says of these is told."""
-        everything = [each for file in self.files for each in file.declared if each not in file.blanked]
-        needed = {each for each in everything if self.is_kernel(each)}
-        needed |= {each for each in everything if not each.names.isdisjoint(self.wanted)}
-        rest = [each for each in everything if each not in needed]
-        fresh = {word for each in needed for word in each.words()}
+        everything = [
+            declaration
+            for file in self.files
+            for declaration in file.declared
+            if declaration not in file.blanked
+        ]
+        needed = {declaration for declaration in everything if self.is_kernel(declaration)}
+        needed |= {declaration for declaration in everything if not declaration.names.isdisjoint(self.wanted)}
+        rest = [declaration for declaration in everything if declaration not in needed]
+        fresh = {word for declaration in needed for word in declaration.words()}
         used: set[str] = set()
         while fresh:
             used |= fresh
@@ -155,70 +183,80 @@ class Program:
                 if word in self.macros:
                     used |= self.macros[word].words
             reached = [
-                each
-                for each in rest
-                if not each.names.isdisjoint(used)
-                and (self.is_device(each) or self._is_type_or_constant(each))
+                declaration
+                for declaration in rest
+                if not declaration.names.isdisjoint(used)
+                and (self.is_device(declaration) or self._is_type_or_constant(declaration))
             ]
             needed.update(reached)
-            rest = [each for each in rest if each not in needed]
-            fresh = {word for each in reached for word in each.words()} - used
+            rest = [declaration for declaration in rest if declaration not in needed]
+            fresh = {word for declaration in reached for word in declaration.words()} - used
         return needed
 
-    def _is_type_or_constant(self, each: Declaration) -> bool:
-        if each.kind is Kind.VARIABLE:
-            return not each.head_words().isdisjoint(("const", "constexpr"))
-        return each.kind is not Kind.FUNCTION
+    def _is_type_or_constant(self, declaration: Declaration) -> bool:
+        if declaration.kind is Kind.VARIABLE:
+            return not declaration.head_words().isdisjoint(("const", "constexpr"))
+        return declaration.kind is not Kind.FUNCTION
 
-    def _expanded(self, each: Declaration) -> frozenset[str]:
+    def _expanded(self, declaration: Declaration) -> frozenset[str]:
         """The words of the macros that the head of a declaration uses."""
-        names = used_by(each.head_words() & self.macros.keys(), self.macros)
+        names = used_by(declaration.head_words() & self.macros.keys(), self.macros)
         return frozenset(word for name in names for word in self.macros[name].words)
 
     def _refuse_launches(self) -> None:
         """Leave out device functions that launch kernels, and those that call them, and say why."""
         for file in self.files:
-            for each in file.declared:
+            for declaration in file.declared:
                 if (
-                    each.kind is not Kind.FUNCTION
-                    or not self.is_device(each)
-                    or "__host__" in each.head_words()
+                    declaration.kind is not Kind.FUNCTION
+                    or not self.is_device(declaration)
+                    or "__host__" in declaration.head_words()
                 ):
                     continue
-                at = launch_in(each.tokens)
-                starts = next((token for token in each.tokens if _STARTS_WORK.fullmatch(token.text)), None)
-                token = each.tokens[at] if at is not None else starts
+                at = launch_in(declaration.tokens)
+                starts = next(
+                    (token for token in declaration.tokens if _STARTS_WORK.fullmatch(token.text)), None
+                )
+                token = declaration.tokens[at] if at is not None else starts
                 if token is None:
                     continue
                 line = file.lines.at(token.start)
-                if file.is_conditional(each, token) and (file.name, line) not in self.complaints:
+                if file.is_conditional(declaration, token) and (file.name, line) not in self.complaints:
                     self.guarded.add((file.name, line))
                     continue
                 what = "launches a kernel" if at is not None else f"calls {token.text}"
-                for name in each.names:
+                for name in declaration.names:
                     self.refused[name] = (
                         f"{name} {what} on the device ({file.name}:{line}): dynamic parallelism, device "
                         "graphs and the rest of the device's runtime are not run here"
                     )
-                file.blanked[each] = "dynamic parallelism"
+                file.blanked[declaration] = "dynamic parallelism"
         if not self.refused:
             return
         growing = True
         while growing:
             growing = False
             for file in self.files:
-                for each in file.declared:
-                    if each in file.blanked or each.kind is not Kind.FUNCTION or not self.is_device(each):
+                for declaration in file.declared:
+                    if (
+                        declaration in file.blanked
+                        or declaration.kind is not Kind.FUNCTION
+                        or not self.is_device(declaration)
+                    ):
                         continue
-                    called = each.words() & self.refused.keys() - each.names
-                    if called and each.has_body:
+                    called = declaration.words() & self.refused.keys() - declaration.names
+                    if called and declaration.has_body:
                         because = self.refused[min(called)]
                         self.refused |= {
-                            name: f"{name} calls {min(called)}; {because}" for name in each.names
+                            name: f"{name} calls {min(called)}; {because}" for name in declaration.names
                         }
-                        file.blanked[each] = "dynamic parallelism"
+                        file.blanked[declaration] = "dynamic parallelism"
                         growing = True
         for file in self.files:
-            for each in file.declared:
-                if not each.has_body and each.kind is Kind.FUNCTION and each.names & self.refused.keys():
-                    file.blanked.setdefault(each, "dynamic parallelism")
+            for declaration in file.declared:
+                if (
+                    not declaration.has_body
+                    and declaration.kind is Kind.FUNCTION
+                    and declaration.names & self.refused.keys()
+                ):
+                    file.blanked.setdefault(declaration, "dynamic parallelism")

@@ -57,27 +57,32 @@ def used_instances(
     if not templates:
         return UsedInstances()
     host = [
-        _HostCode(each, expanded(each.tokens, macros, _DEPTH), _names(each))
+        _HostCode(declaration, expanded(declaration.tokens, macros, _DEPTH), _names(declaration))
         for file in files
-        for each in file.blanked
-        if each.kind in (Kind.FUNCTION, Kind.MACRO_CALL, Kind.TYPE)
+        for declaration in file.blanked
+        if declaration.kind in (Kind.FUNCTION, Kind.MACRO_CALL, Kind.TYPE)
     ]
-    types = [each.tokens for file in files for each in file.declared if each.kind is not Kind.FUNCTION]
-    host += [
-        _HostCode(each, each.tokens, ())
+    types = [
+        declaration.tokens
         for file in files
-        for each in file.declared
-        if each.is_instantiation and all(each is not other.declaration for other in host)
+        for declaration in file.declared
+        if declaration.kind is not Kind.FUNCTION
+    ]
+    host += [
+        _HostCode(declaration, declaration.tokens, ())
+        for file in files
+        for declaration in file.declared
+        if declaration.is_instantiation and all(declaration is not other.declaration for other in host)
     ]
     instances: dict[str, str] = {}
     launched: dict[str, None] = {}
-    for each in host:
-        for name, short, explicit, given in _uses(each.tokens, templates):
+    for code in host:
+        for name, short, explicit, given in _uses(code.tokens, templates):
             launched.setdefault(short)
-            arguments = completed(explicit, given, templates[short], [each.tokens, *types])
+            arguments = completed(explicit, given, templates[short], [code.tokens, *types])
             if arguments is None:
                 continue
-            for values in _bindings(each, host, types, _DEPTH):
+            for values in _bindings(code, host, types, _DEPTH):
                 parts = [_text(_substituted(argument, values)) for argument in arguments]
                 if any("decltype" in part for part in parts):
                     continue
@@ -107,7 +112,7 @@ def _uses(
         first = at
         while first >= 2 and tokens[first - 1].text == "::" and tokens[first - 2].kind is TokenKind.NAME:
             first -= 2
-        yield "".join(each.text for each in tokens[first : at + 1]), token.text, explicit, given
+        yield "".join(token.text for token in tokens[first : at + 1]), token.text, explicit, given
 
 
 def _given(tokens: Sequence[Token], launch: int) -> list[list[Token]] | None:
@@ -118,7 +123,7 @@ def _given(tokens: Sequence[Token], launch: int) -> list[list[Token]] | None:
         depth += (text in _OPENING) - (text in _CLOSING)
         if text == ";":
             return None
-        if depth == 0 and [each.text for each in tokens[at : at + 4]] == [">", ">", ">", "("]:
+        if depth == 0 and [token.text for token in tokens[at : at + 4]] == [">", ">", ">", "("]:
             return parenthesised(tokens, at + 3)
     return None
 
@@ -126,23 +131,23 @@ def _given(tokens: Sequence[Token], launch: int) -> list[list[Token]] | None:
 # what names stand for -----------------------------------------------------------------------------------
 
 
-def _names(each: Declaration) -> tuple[str, ...]:
-    return tuple(name for name, _ in template_parameters(each.tokens))
+def _names(declaration: Declaration) -> tuple[str, ...]:
+    return tuple(name for name, _ in template_parameters(declaration.tokens))
 
 
 def _bindings(
-    each: _HostCode, host: Sequence[_HostCode], types: Sequence[Sequence[Token]], depth: int
+    code: _HostCode, host: Sequence[_HostCode], types: Sequence[Sequence[Token]], depth: int
 ) -> list[dict[str, list[Token]]]:
     """What the names in host code stand for: one mapping for each set of arguments it is used with."""
-    constants = _constants(each.tokens)
-    if not each.parameters or depth == 0:
+    constants = _constants(code.tokens)
+    if not code.parameters or depth == 0:
         return [constants]
     bindings = []
     for user in host:
-        if user is each:
+        if user is code:
             continue
-        for arguments in _calls(user.tokens, each, types):
-            pairs = list(zip(each.parameters, arguments, strict=False))
+        for arguments in _calls(user.tokens, code, types):
+            pairs = list(zip(code.parameters, arguments, strict=False))
             for outer in _bindings(user, host, types, depth - 1):
                 values = {name: _substituted(argument, outer) for name, argument in pairs}
                 own = {name: _substituted(value, values) for name, value in constants.items()}
@@ -192,9 +197,9 @@ def _calls(
             yield complete
 
 
-def _class_of_member(each: Declaration) -> frozenset[str]:
+def _class_of_member(declaration: Declaration) -> frozenset[str]:
     """The class template that a function is a member of: `X` of `template <class T> void X<T>::run()`."""
-    head = each.tokens[: each.head]
+    head = declaration.tokens[: declaration.head]
     for at in range(1, len(head)):
         if head[at].text == "<" and head[at - 1].kind is TokenKind.NAME and head[at - 1].text != "template":
             closing = closing_angle(head, at)

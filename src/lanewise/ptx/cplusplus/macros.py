@@ -97,8 +97,8 @@ def _expand(tokens: Sequence[Token], macros: Mapping[str, Macro], depth: int, ma
         if macro.parameters[-1] == "...":
             rest = given[len(macro.parameters) - 1 :]
             comma = token._replace(kind=TokenKind.MARK, text=",")
-            values["__VA_ARGS__"] = [each for part in rest for each in (*part, comma)][:-1]
-        body = [each for part in macro.tokens for each in values.get(part.text, [part])]
+            values["__VA_ARGS__"] = [token for part in rest for token in (*part, comma)][:-1]
+        body = [token for part in macro.tokens for token in values.get(part.text, [part])]
         _expand(_pasted(body), macros, depth - 1, made)
         at = end + 1
 

@@ -59,9 +59,9 @@ class SourceFile:
 
     def at_line(self, line: int) -> Declaration | None:
         """The declaration that a line belongs to."""
-        for each in self.declared:
-            if self.lines.at(each.start) <= line <= self.lines.at(each.end - 1):
-                return each
+        for declaration in self.declared:
+            if self.lines.at(declaration.start) <= line <= self.lines.at(declaration.end - 1):
+                return declaration
         return None
 
     def line(self, declaration: Declaration) -> int:
@@ -71,11 +71,11 @@ class SourceFile:
     def is_conditional(self, declaration: Declaration, token: Token) -> bool:
         """Whether a token of a declaration stands behind an `#if` inside the declaration."""
         depth = 0
-        for each in self.tokens[bisect_left(self.tokens, declaration.start, key=_start) :]:
-            if each.start >= token.start:
+        for later in self.tokens[bisect_left(self.tokens, declaration.start, key=_start) :]:
+            if later.start >= token.start:
                 break
-            if each.kind is TokenKind.DIRECTIVE:
-                name = directive(each.text)[0]
+            if later.kind is TokenKind.DIRECTIVE:
+                name = directive(later.text)[0]
                 depth += (name in ("if", "ifdef", "ifndef")) - (name == "endif")
         return depth > 0
 
@@ -88,19 +88,19 @@ class SourceFile:
             if token.kind is TokenKind.DIRECTIVE and directive(token.text)[0] in _KEPT_DIRECTIVES
         ]
         pieces, done, following = [], 0, 0
-        for each in sorted(self.blanked, key=lambda one: one.start):
-            if each.start < done:  # a member of a class that is left out itself
+        for declaration in sorted(self.blanked, key=lambda one: one.start):
+            if declaration.start < done:  # a member of a class that is left out itself
                 continue
-            pieces.append(text[done : each.start])
-            done = each.start
-            while following < len(kept) and kept[following].start < each.end:
+            pieces.append(text[done : declaration.start])
+            done = declaration.start
+            while following < len(kept) and kept[following].start < declaration.end:
                 token = kept[following]
                 if token.start >= done:
                     pieces += [_blank(text[done : token.start]), token.text]
                     done = token.end
                 following += 1
-            pieces.append(_blank(text[done : each.end]))
-            done = each.end
+            pieces.append(_blank(text[done : declaration.end]))
+            done = declaration.end
         return "".join([*pieces, text[done:]])
 
     def _without_lambda_annotations(self) -> str:

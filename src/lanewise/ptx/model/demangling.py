@@ -150,7 +150,7 @@ class _Reader:
             if self.peek(2) in ("RE", "OE"):  # the function type's own qualifier
                 break
             types.append(str(self.type()))
-        return "" if types == ["void"] else ", ".join(each for each in types if each)
+        return "" if types == ["void"] else ", ".join(kind for kind in types if kind)
 
     def name(self) -> _Component:
         if self.take("N"):
@@ -265,7 +265,7 @@ class _Reader:
         while not self.take("E"):
             given.append(self.template_argument())
         self.arguments = given
-        return ", ".join(str(each) for pack in given for each in pack)
+        return ", ".join(str(argument) for pack in given for argument in pack)
 
     def template_argument(self) -> list[_Type]:
         """Return an argument; a pack has several, or none."""

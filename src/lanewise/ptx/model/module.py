@@ -319,8 +319,10 @@ class Module:
         chains: dict[int, list[tuple[int, int, int]]] = {}
         for function in (item for item in self.items if isinstance(item, Function)):
             locs = [part for part in function.body or () if isinstance(part, Loc)]
-            inlined = [(each, each.inlined_at) for each in locs if each.inlined_at is not None]
-            callers = {each.place: caller for each, caller in reversed(inlined)}
+            inlined = [
+                (location, location.inlined_at) for location in locs if location.inlined_at is not None
+            ]
+            callers = {inlined_at.place: caller for inlined_at, caller in reversed(inlined)}
             for loc in locs:
                 chain, caller = [loc.place], loc.inlined_at
                 if caller is not None:
@@ -342,10 +344,10 @@ class Module:
                 if not part.source_line:
                     waiting.append(part)
                     continue
-                places |= {id(each): part for each in waiting}
+                places |= {id(operation): part for operation in waiting}
                 known, waiting = part, []
             if known is not None:
-                places |= {id(each): known for each in waiting}
+                places |= {id(operation): known for operation in waiting}
         return places
 
     def origin(self, loc: Loc) -> tuple[str, int]:
@@ -395,7 +397,7 @@ class Module:
 
     def __contains__(self, name: object) -> bool:
         """Whether there is a kernel of a name: that in the PTX, or the demangled one."""
-        return name in self.entries or any(demangle(each) == name for each in self.entries)
+        return name in self.entries or any(demangle(entry) == name for entry in self.entries)
 
     def __getitem__(self, name: str) -> Entry:
         """Return the kernel of a name: that in the PTX, the demangled one, or the plain one if it is unique.
@@ -449,7 +451,7 @@ class Module:
     def _instance(self, entry: Entry) -> Entry:
         """Note the module of a template's instance: its variables are those of this module."""
         root = self.root or self
-        if all(each is not entry.module for each in self.family):
+        if all(member is not entry.module for member in self.family):
             entry.module.root = root
             entry.module.written_globals |= root.written_globals
             root.instances.append(entry.module)

@@ -112,7 +112,7 @@ def matching(name: str, mangled: Iterable[str]) -> list[str]:
     if name in names:
         return [name]
     wanted = _normal(name)
-    return [each for each in names if wanted in _spellings(each)]
+    return [name for name in names if wanted in _spellings(name)]
 
 
 def matching_variables(name: str, mangled: Iterable[str]) -> list[str]:
@@ -126,11 +126,11 @@ def matching_variables(name: str, mangled: Iterable[str]) -> list[str]:
         return [name]
     wanted = _normal(name)
     return [
-        each
-        for each in names
+        name
+        for name in names
         if any(
             wanted in (_normal(part), _normal(_without_arguments(part)))
-            for part in _suffixes(demangle(each).replace("(anonymous namespace)", "{anonymous}"))
+            for part in _suffixes(demangle(name).replace("(anonymous namespace)", "{anonymous}"))
         )
     ]
 

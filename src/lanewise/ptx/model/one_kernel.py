@@ -17,7 +17,7 @@ def one_kernel(module: Module, name: str) -> Module:
     kept, waiting = {name}, [name]
     while waiting:
         used = words[id(named[waiting.pop()])] & named.keys()
-        new = {each for each in used - kept if each not in module.entries}
+        new = {name for name in used - kept if name not in module.entries}
         kept |= new
         waiting += sorted(new)
     items = [item for item in module.items if not isinstance(item, Function | Variable) or item.name in kept]

@@ -86,7 +86,7 @@ _CUB = "#pragma once\n" + "".join(
 def _tensor_map_enumerations() -> str:
     """The enumerations of cuda.h that describe tensor maps."""
     return "".join(
-        f"enum {name} {{ " + ", ".join(f"{each} = {number}" for each, number in members.items()) + " };\n"
+        f"enum {name} {{ " + ", ".join(f"{member} = {number}" for member, number in members.items()) + " };\n"
         for name, members in DRIVER_ENUMERATIONS.items()
     )
 

@@ -130,7 +130,7 @@ def include_folders(major: int = 13) -> list[Path]:
     if not all(any((folder / header).is_file() for folder in folders) for header in _HEADERS):
         # A toolkit gives what the packages lack. Without any, its release is as good as another.
         toolkits = [folder / "include" for folder in toolkit_folders()]
-        folders += [each for each in toolkits if not has_runtime or header_release(each)[0] == major]
+        folders += [toolkit for toolkit in toolkits if not has_runtime or header_release(toolkit)[0] == major]
     folders = [folder for folder in folders if folder.is_dir()]
     return [*folders, *(folder / "cccl" for folder in folders if (folder / "cccl").is_dir())]
 
