@@ -5,9 +5,10 @@
     python benchmarks/public_tests.py triton --tests python/test/unit/language/test_core.py --of-each 1
 
 All tests are collected under the virtual GPU, and the sample is drawn before any of them runs: --of-each
-cases of every test function, then --sample of these. Processes take the tests one after the other; one that
-crashes or exceeds the limit of a test is started again behind it. A row of the result has the name of the
-test, its verdict (passed, failed, skipped, crashed, time), why, and the seconds that it took.
+cases of every test function, then --sample of these. Each process has a share of them, by files, and takes
+its tests one after the other; one that crashes or exceeds the limit of a test is started again behind it. A
+row of the result has the name of the test, its verdict (passed, failed, skipped, crashed, time, not run),
+why, and the seconds that it took.
 """
 
 from __future__ import annotations
@@ -41,13 +42,11 @@ class Row(TypedDict, total=False):
 
 
 class Draw(TypedDict):
-    """How the sample is drawn, and which share of it a process runs."""
+    """How the sample is drawn."""
 
     seed: int
     of_each: int | None
     sample: int | None
-    share: int
-    shares: int
 
 
 # in the process that runs tests --------------------------------------------------------------------------
@@ -99,16 +98,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the sample, or what is left of it: the tests that have no verdict yet."""
+    """Draw the sample, and run nothing; or keep what is left of it: the tests that have no verdict yet."""
     folder: Path | None = config.getoption("--record-tests")
     if folder is None:
         return
     names = folder / "names"
     if not names.exists():
         how: Draw = json.loads(config.getoption("--draw"))
-        chosen = drawn([each.nodeid for each in items], how)[how["share"] :: how["shares"]]
         (folder / "collected").write_text(str(len(items)))
-        names.write_text("\n".join(chosen))
+        names.write_text("\n".join(drawn([each.nodeid for each in items], how)))
+        items.clear()
     left = set(names.read_text().splitlines()) - set(verdicts(folder / "log"))
     items[:] = [each for each in items if each.nodeid in left]
 
@@ -153,22 +152,30 @@ def verdicts(log: Path) -> dict[str, Row]:
     return {row["test"]: row for row in map(json.loads, lines)}
 
 
+def sample_of(asked: argparse.Namespace, folder: Path) -> list[str]:
+    """Collect all tests in a process, and return the names of the sample."""
+    how: Draw = {"seed": asked.seed, "of_each": asked.of_each, "sample": asked.sample}
+    words = command(asked, "--record-tests", str(folder), "--draw", json.dumps(how), "-q", *asked.tests)
+    with (folder / "output").open("wb") as output:
+        subprocess.run(words, cwd=asked.folder, env=environment(), stdout=output, stderr=output, check=False)
+    names = folder / "names"
+    if not names.exists():
+        raise SystemExit((folder / "output").read_text(errors="replace")[-3000:])
+    return names.read_text().splitlines()
+
+
 class Runner:
     """Processes that run one share of the sample, one process at a time."""
 
-    def __init__(self, asked: argparse.Namespace, share: int, folder: Path) -> None:
+    def __init__(self, asked: argparse.Namespace, names: list[str], folder: Path) -> None:
         self.asked, self.folder, self.output = asked, folder, folder / "output"
-        self.draw: Draw = {
-            "seed": asked.seed, "of_each": asked.of_each, "sample": asked.sample, "share": share,
-            "shares": asked.processes,
-        }  # fmt: skip
         folder.mkdir()
+        (folder / "names").write_text("\n".join(names))
         self.start()
 
     def names(self) -> list[str]:
-        """Return the share, once it is drawn."""
-        names = self.folder / "names"
-        return names.read_text().splitlines() if names.exists() else []
+        """Return the share."""
+        return (self.folder / "names").read_text().splitlines()
 
     def rows(self) -> dict[str, Row]:
         """Return the last line of each test that began."""
@@ -177,11 +184,11 @@ class Runner:
     def start(self) -> None:
         """Start a process that runs what is left."""
         files = sorted({name.partition("::")[0] for name in self.names() if name not in self.rows()})
-        options = ["--record-tests", str(self.folder), "--draw", json.dumps(self.draw), "-q"]
+        options = ["--record-tests", str(self.folder), "-q"]
         options += ["--check-launches"] if self.asked.check else []
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
-                command(self.asked, *options, *(files or self.asked.tests)), cwd=self.asked.folder,
+                command(self.asked, *options, *files), cwd=self.asked.folder,
                 env=environment(), stdout=output, stderr=output, stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )  # fmt: skip
@@ -192,9 +199,7 @@ class Runner:
         running = [row for row in self.rows().values() if row["verdict"] == BEGAN]
         if status is None and (not running or time.time() - log.stat().st_mtime < self.asked.seconds):
             return False
-        if status is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+        self.end()
         for row in running:
             why = f"more than {self.asked.seconds} s" if status is None else f"status {status}"
             verdict = "time" if status is None else "crashed"
@@ -204,27 +209,37 @@ class Runner:
         if left and running:
             self.start()
             return False
-        if left or not self.names():
+        if left:
             print(self.output.read_text(errors="replace")[-1500:], flush=True)
         return True
+
+    def end(self) -> None:
+        """End the process, if it runs."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
 
 
 def run(asked: argparse.Namespace) -> tuple[int, list[Row]]:
     """Run the tests; return how many were collected, and the rows of the sample."""
-    folder = Path(tempfile.mkdtemp(prefix="public_tests"))
+    begin, folder = time.monotonic(), Path(tempfile.mkdtemp(prefix="public_tests"))
     print("logs:", folder, flush=True)
-    runners = [Runner(asked, share, folder / str(share)) for share in range(asked.processes)]
+    names = sorted(sample_of(asked, folder), key=lambda name: name.partition("::")[0])
+    size = -(-len(names) // asked.processes)
+    shares = [names[first : first + size] for first in range(0, len(names), size)]
+    runners = [Runner(asked, share, folder / str(number)) for number, share in enumerate(shares)]
     running = runners
-    while running:
+    while running and time.monotonic() - begin < asked.all_seconds:
         running = [each for each in running if not each.is_over()]
         time.sleep(0.5)
-    collected = folder / "0" / "collected"
-    rows: list[Row] = [
-        each.rows().get(name, {"test": name, "verdict": "not run", "why": ""})
-        for each in runners
-        for name in each.names()
-    ]
-    return int(collected.read_text()) if collected.exists() else 0, sorted(rows, key=lambda row: row["test"])
+    for each in running:
+        each.end()
+    nothing: Row = {"verdict": "not run", "why": f"all ended after {asked.all_seconds} s"}
+    rows: list[Row] = []
+    for each in runners:
+        ended = {name: row for name, row in each.rows().items() if row["verdict"] != BEGAN}
+        rows += [ended.get(name, {"test": name, **nothing}) for name in each.names()]
+    return int((folder / "collected").read_text()), sorted(rows, key=lambda row: row["test"])
 
 
 def main() -> None:
@@ -240,6 +255,7 @@ def main() -> None:
     parser.add_argument("--gpu", default="H100")
     parser.add_argument("--check", action="store_true", help="check every launch: pytest --check-launches")
     parser.add_argument("--seconds", type=int, default=300, help="limit of a test")
+    parser.add_argument("--all-seconds", type=int, default=36000, help="limit of all tests together")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--option", action="append", default=[], help="an option for pytest")
     parser.add_argument("--save", type=Path, help="a JSON file")

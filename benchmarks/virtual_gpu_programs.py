@@ -274,7 +274,8 @@ def run(program: dict[str, Any], gpu: str, seconds: float, command: str) -> dict
     return {
         "name": name, "arguments": arguments, "smaller": program.get("smaller", []),
         "status": status, "verdict": verdict,
-        "seconds": round(time.perf_counter() - begin, 1), "end": output[-1500:],
+        "seconds": round(time.perf_counter() - begin, 1),
+        "end": output[-1500 if command == "run" else -20_000 :],
     }  # fmt: skip
 
 

@@ -51,7 +51,6 @@ def on_gpu(tensor: Any) -> Any:
     [
         ("blocks", plan((128, 128), (2, 1))),
         ("blocks", plan((128, 128), (2, 1), schedule="by turns")),
-        ("blocks", plan((128, 256), (2, 1), stages=3, schedule="in order")),
         ("blocks along M", plan((192, 128), (1, 2), stages=3)),
         ("blocks", plan((64, 64), swap=True)),
         ("rows", plan((128, 128), (2, 1), schedule="pingpong")),

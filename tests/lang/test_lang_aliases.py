@@ -280,6 +280,7 @@ def test_one_fragment_in_two_locations_parts(loop: str, tmp_path: Path) -> None:
     assert outcome.word == "same", outcome
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_locations_hold_what_python_says(name: str, tmp_path: Path) -> None:
     outcome = compare(body(CASES[name]), tmp_path)

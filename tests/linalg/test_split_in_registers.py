@@ -43,7 +43,7 @@ def operands(rng: Any, sizes: tuple[int, int, int, int], turned: str) -> tuple[A
     return a, b
 
 
-@pytest.mark.parametrize("name", some(CASES, "rows by TMA", "columns at any address", "parts of K"))
+@pytest.mark.parametrize("name", some(CASES, "rows by TMA", "parts of K"))
 def test_bits_are_those_of_a_copied_operand(name: str) -> None:
     """The kernel has the CPU's bits, which are those of a plan that copies both; nothing races."""
     sizes, turned, chosen = CASES[name]

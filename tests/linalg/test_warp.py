@@ -68,6 +68,9 @@ CASES = {
     "f32, columns contiguous": case("sm_80", np.float32, (72, 40, 40), (64, 64, 16), turn_out=True),
     "wide rows at any address": case("sm_90a", np.float16, (33, 271, 3), (32, 256, 16), turn_b=True),
     "all of K in one stage": case("sm_90a", BF16, (33, 70, 13), (32, 32, 16), stages=1, out_dtype="f32"),
+    "95 of K in one stage": case("sm_90a", BF16, (70, 10, 95), (64, 8, 128), stages=1, turn_a=True),
+    "158 of K in one stage": case("sm_90a", np.float16, (40, 33, 158), (32, 32, 256), stages=1),
+    "odd rows of 201 of K": case("sm_90a", np.int8, (20, 67, 201), (16, 64, 256), stages=1, out_dtype="s32"),
     "wide rows that end early": case("sm_90a", np.float16, (33, 140, 24), (64, 128, 32), out_dtype="f32"),
     "a large tile": case("sm_80", np.float16, (140, 130, 100), (128, 128, 32)),
 }  # fmt: skip
@@ -83,6 +86,7 @@ USUAL = (
     "everything",
     "thin, any row",
     "one column",
+    "95 of K in one stage",
     "parts of K",
     "f32 in parts",
     "f32, columns contiguous",

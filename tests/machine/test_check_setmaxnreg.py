@@ -117,6 +117,17 @@ def test_what_is_said() -> None:
     )
 
 
+@pytest.mark.parametrize("arch, severity", [("sm_90a", "error"), ("sm_100a", "advice")])
+def test_warps_of_a_warpgroup_that_differ(arch: str, severity: str) -> None:
+    """CUTLASS's attention for sm_100 does so; the finding names the warp that asks for another number."""
+    fewer = "GIVE:\n    setp.lt.u32 %q, %t, 96; @%q bra MOST; setmaxnreg.dec.sync.aligned.u32 24; ret;\nMOST:"
+    text = specialised(BOUNDED).replace("GIVE:", fewer)
+    module = lw.load(f".version 8.6\n.target {arch}\n.address_size 64\n{text}")
+    (finding,) = lw.check(module["k"][1, 384], np.ones(4096, np.float32)).findings
+    assert finding.severity == severity and finding.thread == (96, 0, 0)
+    assert finding.message.startswith("some warps of the warpgroup execute this setmaxnreg")
+
+
 def test_without_ptxas_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*arguments: object, **options: object) -> None:
         raise lw.LanewiseError("ptxas is not installed")

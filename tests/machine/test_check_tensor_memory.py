@@ -88,6 +88,31 @@ def test_findings_name_thread_place_and_mend(name: str) -> None:
         assert finding.kind == "tensor memory" and finding.thread and finding.mend and finding.source
 
 
+@pytest.mark.parametrize(
+    "name, wait", [("stores_waited_for_too_late", "st"), ("loads_waited_for_too_late", "ld")]
+)
+def test_a_wait_behind_the_barrier_is_told_as_a_missing_wait(name: str, wait: str) -> None:
+    """The barrier is there: what is missing before it is the wait."""
+    (pair,) = [each for each in BLACKWELL if each.name == name]
+    for schedule in ("in order", "reverse", "late"):
+        findings = pair.check(wrong=True, schedule=schedule).findings
+        assert findings and all(f"tcgen05.wait::{wait}" in each.mend for each in findings)
+        assert all("before the threads synchronised" in each.message for each in findings)
+
+
+def test_columns_that_were_freed_are_told_as_freed() -> None:
+    """A load or a product that comes after the free; the mend is an order, and not a larger allocation."""
+    freed = {"columns_after_free": "in order", "columns_freed_before_another_product": "late"}
+    for name, schedule in freed.items():
+        (pair,) = [each for each in BLACKWELL if each.name == name]
+        findings = pair.check(wrong=True, schedule=schedule).findings
+        (finding,) = [each for each in findings if "freed by tcgen05.dealloc" in each.message]
+        assert finding.mend.startswith("let all threads that use the columns synchronise")
+    (pair,) = [each for each in BLACKWELL if each.name == "columns_beyond_allocation"]
+    (finding,) = pair.check(wrong=True).findings
+    assert "not all allocated" in finding.message and finding.mend.startswith("allocate")
+
+
 def test_a_commit_that_tells_one_block_of_a_pair_is_named() -> None:
     """The second block waits for ever; what it waits for has come to the first block alone."""
     (pair,) = [each for each in BLACKWELL if each.name == "partner_not_told"]
@@ -97,6 +122,48 @@ def test_a_commit_that_tells_one_block_of_a_pair_is_named() -> None:
 
 
 MMA = lw.instruction("tcgen05.mma.cta_group::1.kind::f16", m=128, n=32, a="f16", b="f16", d="f32")
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_commit_that_nobody_waits_for_is_advice(waits: bool) -> None:
+    """CUTLASS's attention releases a stage of shared memory that no thread fills again."""
+
+    @lw.kernel
+    def product(C: lw.Ptr[lw.f32]) -> None:
+        tile = lw.shared(lw.f16, (128, 16), swizzle=lw.Swizzle(1, 3, 3), align=1024)
+        thread, done, free = lw.thread_idx.x, lw.mbarrier(1)[0], lw.mbarrier(1)[0]
+        if thread == 0:
+            done.init(1)
+            free.init(1)
+            lw.fence_mbarrier_init()
+        for k in range(16):
+            tile[thread, k] = lw.f16(1)
+        lw.fence_proxy_async()
+        memory = lw.tmem.alloc(32)
+        sums = memory.accumulator(MMA)
+        lw.tcgen05.fence_before()
+        lw.syncthreads()
+        lw.tcgen05.fence_after()
+        if thread == 0:
+            whole = lw.make_umma_desc(tile)
+            MMA(whole[0, 0], whole[0, 0], sums, accumulate=False)
+            lw.tcgen05.commit(done)
+            lw.tcgen05.commit(free)
+        done.wait(0)
+        if waits:
+            free.wait(0)
+        lw.tcgen05.fence_after()
+        row = sums.load(0, 32)
+        for n in range(32):
+            C[thread * 32 + n] = row[n]
+        memory.free()
+
+    for schedule in ("in order", "reverse", "late"):
+        c = np.zeros((128, 32), np.float32)
+        report = lw.check(product[1, 128], c, arch="sm_100a", schedule=schedule)
+        assert report.ok and (c == 16).all()
+        kept = [] if waits or schedule != "late" else ["asynchronous copy"]
+        assert [each.kind for each in report.findings] == kept
 
 
 def in_the_language(mistake: str) -> Any:

@@ -252,9 +252,11 @@ def test_a_second_half_may_lie_before_the_first() -> None:
             "needs sm_103a.*for sm_100a",
         ),
         ("tcgen05.ld.sync.aligned.32x32b.x2.b32 {%d0}, [%taddr];", "takes 2 registers of 32 bits"),
-        ("tcgen05.ld.sync.aligned.16x256b.x64.b32 {%d0}, [%taddr];", r"up to \.x32, not \.x64"),
+        ("tcgen05.ld.sync.aligned.16x256b.x64.b32 {%d0}, [%taddr];", r"Nearest legal form: .*16x64b\.x64"),
         ("tcgen05.ld.sync.aligned.16x32bx2.x1.b32 {%d0}, [%taddr];", "second half, as a constant"),
-        ("tcgen05.ld.sync.aligned.8x32b.x1.b32 {%d0}, [%taddr];", "one of the shapes"),
+        ("tcgen05.ld.sync.aligned.8x32b.x1.b32 {%d0}, [%taddr];", "8x32b is no word of these instructions"),
+        ("tcgen05.cp.cta_group::1.warpx4 [%taddr], %rd1;", "no form with these words"),
+        ("tcgen05.commit.shift.cta_group::1.down [%taddr];", "no form with these words"),
     ],
 )
 def test_forms_that_do_not_exist_are_refused_with_their_line(line: str, message: str) -> None:

@@ -80,6 +80,11 @@ def test_names_in_published_ptx_read_as_the_runtime_reads_them() -> None:
             "_ZNK2at10TensorBase14const_data_ptrIKN3c106quint8EEEPKT_v",
             "c10::quint8 const* at::TensorBase::const_data_ptr<c10::quint8 const>() const",
         ),
+        (  # numbers of template parameters are decimal
+            "_Z4manyIfdijlmxyhstcEvT10_T9_T_",
+            "void many<float, double, int, unsigned int, long, unsigned long, long long, unsigned long long, "
+            "unsigned char, short, unsigned short, char>(char, unsigned short, float)",
+        ),
         ("_ZN1SC1Ei", "S::S(int)"),
         ("_ZN1SD2Ev", "S::~S()"),
         ("_ZNK1SclEf", "S::operator()(float) const"),

@@ -118,7 +118,14 @@ def test_some_launches_are_checked(
 
 
 @pytest.mark.parametrize(
-    "mangled", ["_Z3runILi4EfEvPjj", "_ZN12_GLOBAL__N_13runILi4EfEEvPjj", "_ZN3own3runEPjj", "run"]
+    "mangled",
+    [
+        "_Z3runILi4EfEvPjj",
+        "_ZN12_GLOBAL__N_13runILi4EfEEvPjj",
+        "_ZN3own3runEPjj",
+        "run",
+        "_Z3runIXplT_Li1EEEvPjj",
+    ],
 )
 @pytest.mark.parametrize(("pattern", "status"), [("run", 1), ("ru*", 1), ("un", 2)])
 def test_only_takes_the_plain_name_of_a_template(

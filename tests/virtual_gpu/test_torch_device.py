@@ -479,3 +479,27 @@ def test_a_written_backward_pass_sees_the_device(gpu: VirtualGPU) -> None:
         Double.apply(each).sum().backward()
         assert each.grad.tolist() == [2, 2]
     assert seen == [False, True]
+
+
+def test_functional_transforms_see_the_device(gpu: VirtualGPU) -> None:
+    x, w = torch.randn(4, 8, device="cuda"), torch.randn(8, 3, device="cuda")
+
+    def loss(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return ((x @ w - torch.ones(4, 3, device="cuda")) ** 2).sum()
+
+    gradients, value = torch.func.grad_and_value(loss, argnums=(0, 1))(x, w)
+    each = torch.func.vmap(lambda row: row @ w + torch.ones(3, device="cuda"))(x)
+    assert [tensor.device.type for tensor in (*gradients, value, each)] == ["cuda"] * 4
+    assert torch.allclose(gradients[0].cpu(), 2 * (x.cpu() @ w.cpu() - 1) @ w.cpu().T, atol=1e-4)
+    with pytest.raises(RuntimeError, match="two devices"):
+        torch.func.grad(lambda x: (x * torch.ones(8)).sum())(x)
+
+
+def test_products_may_have_a_wider_type_than_their_operands(gpu: VirtualGPU) -> None:
+    a, b = (torch.randn(16, 16, device="cuda").bfloat16() for _ in range(2))
+    exact, sums = a.cpu().double() @ b.cpu().double(), torch.ones(16, 16, device="cuda")
+    product = torch.mm(a, b, out_dtype=torch.float32)
+    torch.addmm(sums, a, b, out_dtype=torch.float32, out=sums)
+    assert (product.device.type, product.dtype) == ("cuda", torch.float32)
+    assert torch.allclose(product.cpu().double(), exact, atol=1e-5)
+    assert torch.allclose(sums.cpu().double(), exact + 1, atol=1e-5)

@@ -279,14 +279,23 @@ def operand(
     """Return a matrix of the view, or a batch of them, as kernels see it. `columns` are the axis that counts
     as K of A: if its neighbours lie side by side, the operand is `k_major`.
 
-    An axis of one element has any stride; it gets one that suits tensor maps.
-
     >>> view = view_of(np.zeros((8, 24), np.float16), "a")
     >>> of_a = operand(view, 8, 24, 24, 1, 1, 0)
     >>> of_a.k_major, of_a.leading, of_a.tma
     (True, 24, True)
     """
-    packed = _ALIGNED // view.bytes
+    k_major, leading, inner = lying(rows, columns, row_stride, column_stride, _ALIGNED // view.bytes)
+    return _aligned(view, Operand(view.format, k_major, leading, batch_stride, inner=inner), batch)
+
+
+def lying(rows: int, columns: int, row_stride: int, column_stride: int, packed: int) -> tuple[bool, int, int]:
+    """Return whether a matrix lies along its columns, and the strides of its lines and of their elements.
+
+    An axis of one element has any stride; it gets one that suits tensor maps, a multiple of `packed`.
+
+    >>> lying(1, 100, 1, 1, 8), lying(100, 1, 1, 1, 8)
+    ((True, 104, 1), (False, 104, 1))
+    """
     inner = 1
     if columns == 1:
         k_major = row_stride != 1 and rows > 1
@@ -297,7 +306,7 @@ def operand(
     else:
         k_major = column_stride == 1 or (row_stride != 1 and abs(column_stride) <= abs(row_stride))
         leading, inner = (row_stride, column_stride) if k_major else (column_stride, row_stride)
-    return _aligned(view, Operand(view.format, k_major, leading, batch_stride, inner=inner), batch)
+    return k_major, leading, inner
 
 
 def _aligned(view: View, operand: Operand, batch: int) -> Operand:

@@ -18,13 +18,16 @@ LANE_SHIFT = 16
 #: Columns are allocated by so many: a unit.
 UNIT = 32
 UNITS = TENSOR_COLUMNS // UNIT
+#: A fault names a column that is not allocated by its number, with this bit if the column was freed.
+FREED_COLUMN = 1 << LANE_SHIFT
 
 
 class TensorAllocator(RecordLayout):
     """The columns of a block's tensor memory that are allocated, and who waits for columns."""
 
-    #: The units that are allocated, as bits.
+    #: The units that are allocated, as bits; those that were freed last, and not allocated since.
     allocated = field()
+    freed = field()
     #: For each unit one more than the first column of the allocation that it belongs to; 0 if it is free.
     owners = field(elements=UNITS)
     #: Whether the block has given up its right to allocate.

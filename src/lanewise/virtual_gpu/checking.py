@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lanewise.errors import LanewiseError
 from lanewise.machine.checker.allocations.launch_accesses import WANTED
 from lanewise.machine.errors import KernelFault
+from lanewise.ptx.model.names import plain_name
 from lanewise.virtual_gpu.order.byte_ranges import Access, AccessKind, ranges_of
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def is_named(entry: Entry, pattern: str) -> bool:
     before = whole.replace("(anonymous namespace)::", "").partition("(")[0]
     plain = before.removeprefix("void ")  # only templates have a type there
     title = plain.partition("<")[0]
-    names = (entry.name, whole, before, plain, title, title.rpartition("::")[2])
+    names = (entry.name, whole, before, plain, title, title.rpartition("::")[2], plain_name(entry.name))
     return any(fnmatchcase(name, pattern) for name in names)
 
 

@@ -30,6 +30,7 @@ STATEMENTS = {
     "__syncwarp()": "__syncwarp();",
     "__syncwarp(mask)": "__syncwarp(__activemask());",
     "fence.proxy.async": 'asm volatile("fence.proxy.async;" ::: "memory");',
+    "fence.mbarrier_init": 'asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");',
     "wgmma.fence": 'asm volatile("wgmma.fence.sync.aligned;" ::: "memory");',
     "cp.async.wait_all": 'asm volatile("cp.async.wait_all;" ::: "memory");',
 }

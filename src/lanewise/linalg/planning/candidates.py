@@ -66,6 +66,8 @@ _ORDER_OF_TIES = ("swap", "gather", "groups", "split", "along", "across", "colum
 #: them though nothing had to be copied.
 _WARP_TILES = ((16, 64), (64, 8), (128, 8), (32, 32), (64, 64), (128, 64), (64, 128), (128, 128), (32, 256))
 _WARP_STEPS, _WARP_STAGES, _WARP_SPLITS = (32, 64, 128), (4, 3), (1, 2, 4)
+#: Bytes of longer steps, each of which is all of K: nothing is loaded behind its end, and no loop is needed.
+_WHOLE_STEPS = (256, 512)
 _THIN, _FEW_ROWS = 256, 16
 #: K of a step of f32 that is split into bf16.
 _SPLIT_STEP = 16
@@ -171,10 +173,13 @@ def warp_plans(problem: Problem, cuts: bool = True) -> list[Plan]:
         size, steps = _SUM_BYTES, (_SPLIT_STEP * _SUM_BYTES,)
     depth = problem.k * size
     last = next((number for number, step in enumerate(steps) if step >= depth), len(steps) - 1)
+    tried = steps[max(last - 1, 0) : last + 1]
+    if steps[last] < depth and planes_of(problem) == 1:
+        tried += tuple(step for step in _WHOLE_STEPS if step >= depth)[:1]
     plans = []
     for rows, columns in _WARP_TILES:
         tiles = -(-problem.m // rows) * -(-problem.n // columns) * problem.batch
-        for step in steps[max(last - 1, 0) : last + 1]:
+        for step in tried:
             stages = 1 if step >= depth else _WARP_STAGES[rows + columns > 2 * ROWS]
             for split in _WARP_SPLITS if cuts and tiles < _MOST_SPLIT else (1,):
                 small = rows * columns <= ROWS**2 // (4 if planes_of(problem) > 1 else 1)

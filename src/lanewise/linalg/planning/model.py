@@ -24,6 +24,8 @@ _SUM_BYTES, _SECTOR, _ATOM = 4, 32, 64
 #: Shared memory and registers of a multiprocessor; registers of a thread of the mma.sync kernels beside its
 #: sums, without and with a loop over K.
 _SHARED, _REGISTERS, _WARP_REGISTERS, _LOOP_REGISTERS = 227_000, 65_536, 12, 90
+#: Lanes of a warp; bytes that results of the mma.sync kernels may always have in shared memory.
+_LANES, _RESULTS_OF_WARPS = 32, 40_960
 #: How many times the size of a cluster is doubled, by its size.
 _DOUBLINGS = np.array([0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 3.0])
 #: What rows of boxes of results consist of, in bytes; the widest tile and the widest box in such pieces; rows
@@ -120,22 +122,23 @@ class Costs:
     second_copy: float
     copy_bytes: float
     #: The mma.sync kernels: a launch, the first loads of a tile, products of bf16 numbers of one
-    #: multiprocessor, one load of a thread, one element that goes to a fragment by itself, from the request
-    #: of a stage to its arrival, a step of K beside all that, a piece of 16 bytes that a thread moves in
-    #: shared memory, an f32 that a warp splits into bf16, the sums of another part of K, 64 × 64 results, and
-    #: the bytes that memory could move while two tiles write parts of one line.
+    #: multiprocessor; one copy by a thread, and 16 bytes that it then moves in shared memory; an element of a
+    #: fragment that is loaded by itself, an f32 of one that is split into bf16, and a byte of any; a step of
+    #: K beside all that; the sums of another part of K; 64 × 64 results, what is added to that if their rows
+    #: begin between multiples of 16 bytes, and one result of a narrow tile.
     warp_launch: float
     warp_first: float
     warp_products: float
     warp_piece: float
-    warp_element: float
-    warp_latency: float
-    warp_step: float
     warp_shifted: float
+    warp_element: float
     warp_split: float
+    warp_fragment: float
+    warp_step: float
     warp_exchange: float
     warp_store: float
-    warp_broken: float
+    warp_store_odd: float
+    warp_store_element: float
 
 
 @dataclass(frozen=True)
@@ -262,10 +265,9 @@ def _memory_bytes(case: Case, costs: Costs, element: Values) -> tuple[Values, Va
     common = np.gcd(tile, line_bytes)
     pieces = ((_SECTOR, c.broken_sector), (_ATOM, c.broken_atom), (LINE, c.broken_line))
     broken = sum(cost * (1 - np.gcd(common, size) / size) for size, cost in pieces)
-    broken = np.where(x.warp > 0, c.warp_broken * (1 - np.gcd(common, LINE) / LINE), broken)
     broken_box = c.broken_box * (1 - np.gcd(np.gcd(run, line_bytes), _SECTOR) / _SECTOR)
-    edges = ceiling(x.line_bytes, tile) * broken + ceiling(x.line_bytes, run) * broken_box * (x.warp == 0)
-    return reads, x.m * x.n * x.out_bytes * x.batch + lines * edges
+    edges = ceiling(x.line_bytes, tile) * broken + ceiling(x.line_bytes, run) * broken_box
+    return reads, x.m * x.n * x.out_bytes * x.batch + lines * edges * (x.warp == 0)
 
 
 def _share_of_planes(case: Case) -> Values:
@@ -461,32 +463,69 @@ def _warp(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     c, x = costs, case
     tiles = ceiling(x.m, x.rows) * ceiling(x.n, x.columns) * x.batch / gpu.multiprocessors
     size = np.where(x.planes > 1, _SUM_BYTES, x.element_bytes)
-    shared = x.stages * (x.rows + x.columns) * x.step * size * x.split + 1024
-    own = np.where(x.planes > 1, ROWS / 2, ROWS)  # rows and columns of a warp
-    threads = np.maximum(128, x.rows * x.columns / own**2 * 32) * x.split
-    sums = x.rows * x.columns * x.split / threads * np.where(x.planes > 1, 2, 1)
-    registers = np.maximum(sums + np.where(x.stages > 1, _LOOP_REGISTERS, _WARP_REGISTERS), 40)
-    fitting = np.minimum(_SHARED // shared, _REGISTERS // (threads * registers))
-    here = np.minimum(ceiling(tiles, 1.0), np.maximum(fitting, 1))
-    multiply = x.rows * np.maximum(x.columns, ROWS / 2) * x.step * x.element_bytes / 2 / c.warp_products
-    multiply = multiply * x.plane_products
-    bytes_ = [np.where(alignment >= 4, alignment, 16.0) for alignment in (x.aligned_a, x.aligned_b)]
-    pieces = (x.rows / bytes_[0] + x.columns / bytes_[1]) * x.step * size
-    single = (x.rows * x.single_a + x.columns * x.single_b) * x.step
-    odd = (x.rows * (x.aligned_a < 4) + x.columns * (x.aligned_b < 4)) * x.step * size / 16
-    both = (x.rows + x.columns + 2 * x.rows * x.columns / own) * x.step * (x.planes > 1)
-    loads = _larger(pieces * c.warp_piece, single * c.warp_element) + odd * c.warp_shifted
-    loads = loads + both * c.warp_split
-    both = _larger(multiply, loads) * here * x.split
-    step = _larger(both, c.warp_latency / np.maximum(x.stages - 1, 1)) + c.warp_step
-    store = c.warp_store * x.rows * x.columns / ROWS**2 * here
-    rounds, steps = ceiling(tiles, here), ceiling(ceiling(x.k, x.step), x.split)
+    high, wide = _part_of_warp(x)
+    team = x.rows / high * x.columns / wide * _LANES
+    here = np.minimum(ceiling(tiles, 1.0), _resident_warp_blocks(x, team, size))
+    multiply = x.rows * x.columns * x.step * x.element_bytes / 2 * x.plane_products / c.warp_products
+    loads, used = _warp_loads(x, c, size, high, wide)
+    behind = loads * x.split * (x.stages - 1)  # stages behind the end of K are filled with zeros
+    steps = ceiling(ceiling(x.k, x.step), x.split)
+    piece = np.where(
+        x.columns <= _LANES, c.warp_store_element * ROWS**2, c.warp_store + c.warp_store_odd * x.thread_stores
+    )
+    store = piece * x.rows * np.minimum(x.columns, x.n) / ROWS**2
     first = c.warp_first + c.warp_exchange * (x.split - 1)
+
+    def together(blocks: Values) -> Values:
+        busy = _larger(multiply + used, loads) * blocks * x.split
+        return first + steps * (busy + c.warp_step) + (behind + store) * blocks
+
+    whole = tiles // here
+    rest = ceiling(tiles - whole * here, 1.0)
+    computed = whole * together(here) + (rest > 0) * together(rest)
     reads, stored = _memory_bytes(x, c, size)
     memory = (reads + stored) / c.memory_bytes + _drained(reads + stored, c)
-    total = c.warp_launch + _larger(rounds * (first + steps * step + store), memory)
+    total = c.warp_launch + _larger(computed, memory)
     none = np.zeros_like(total)
     return Parts(
-        total, tiles, none + c.warp_launch, rounds * steps * multiply * here * x.split,
-        rounds * steps * loads * here * x.split, memory, rounds * store, none, none,
+        total, tiles, none + c.warp_launch, tiles * steps * multiply * x.split,
+        tiles * steps * loads * x.split, memory, tiles * store, none, none,
     )  # fmt: skip
+
+
+def _part_of_warp(case: Case) -> tuple[Values, Values]:
+    """Return a warp's rows and columns of a mma.sync kernel's tile: at least four warps share it."""
+    x = case
+    most = np.where(x.planes > 1, ROWS / 2, ROWS)
+    high, wide = np.minimum(most, x.rows), np.minimum(most, x.columns)
+    for _ in range(2):
+        few = (x.rows / high * x.columns / wide < 4) & (np.maximum(high, wide) > 16)
+        by_rows = (high >= wide) & (high > 16)
+        high, wide = np.where(few & by_rows, high / 2, high), np.where(few & ~by_rows, wide / 2, wide)
+    return high, wide
+
+
+def _warp_loads(case: Case, costs: Costs, size: Values, high: Values, wide: Values) -> tuple[Values, Values]:
+    """Return the microseconds of copies to shared memory and of fragments from there, for a step of K."""
+    x, c = case, costs
+    bytes_ = [np.where(each >= 4, each, 16.0) for each in (x.aligned_a, x.aligned_b)]
+    pieces = (x.rows / bytes_[0] + x.columns / bytes_[1]) * x.step * size
+    odd = (x.rows * (x.aligned_a < 4) + x.columns * (x.aligned_b < 4)) * x.step * size / _PIECE
+    elements = x.rows * x.columns * x.step
+    single = elements * (x.single_a / wide + x.single_b / high)
+    fragments = elements * (1 / wide + 1 / high)
+    each = c.warp_fragment * size + c.warp_split * (x.planes > 1)
+    return pieces * c.warp_piece + odd * c.warp_shifted, fragments * each + single * c.warp_element
+
+
+def _resident_warp_blocks(case: Case, team: Values, size: Values) -> Values:
+    """Return how many blocks of a mma.sync kernel a multiprocessor has at the same time, by its registers and
+    shared memory, in which results take the operands' place if they fit."""
+    x = case
+    staged = x.stages * (x.rows + x.columns) * x.step * size * x.split
+    results = x.rows * (x.columns + 8) * x.out_bytes
+    results = np.where(results <= np.maximum(staged, _RESULTS_OF_WARPS), results, 0)
+    shared = np.maximum(staged, results) + 1024
+    sums = x.rows * x.columns / team * np.where(x.planes > 1, 2, 1)
+    registers = np.maximum(sums + np.where(x.stages > 1, _LOOP_REGISTERS, _WARP_REGISTERS), 40)
+    return np.maximum(np.minimum(_SHARED // shared, _REGISTERS // (team * x.split * registers)), 1)

@@ -5,8 +5,12 @@ from __future__ import annotations
 from lanewise.errors import LanewiseError
 from lanewise.formats import FORMATS, Format
 from lanewise.linalg.block_scaling.formats import BLOCK_FORMATS
+from lanewise.linalg.operands import lying
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.types import format_named, precision_of, product_of, result_of, sums_of
+
+#: Bytes at whose multiples arrays begin, and lines that tensor maps can describe.
+_ALIGNED = 16
 
 
 def problem_of_sizes(
@@ -51,8 +55,9 @@ def problem_of_sizes(
 
 
 def _operand(fmt: Format, rows: int, columns: int, k_major: bool, batch: int) -> Operand:
-    """Return a contiguous operand."""
-    leading = columns if k_major else rows
+    """Return a contiguous operand, as `lw.matmul` sees it: one line may lie along either of its axes."""
+    strides = (columns, 1) if k_major else (1, rows)
+    k_major, leading, _ = lying(rows, columns, *strides, _ALIGNED * 8 // fmt.word_bits)
     stride = rows * columns if batch > 1 else 0
-    bits = 16 | leading * fmt.word_bits // 8 | stride * fmt.word_bits // 8
+    bits = _ALIGNED | leading * fmt.word_bits // 8 | stride * fmt.word_bits // 8
     return Operand(fmt, k_major, leading, stride, bits & -bits)

@@ -15,6 +15,7 @@ from lanewise.machine.analysis.address_parameters import AddressParameters
 from lanewise.machine.analysis.block_independence import dependence_between_blocks
 from lanewise.machine.analysis.control_registers import control_registers, time_decides
 from lanewise.machine.analysis.definite_assignment import has_folded_values, is_folded
+from lanewise.machine.analysis.observed_loads import ObservedLoads
 from lanewise.machine.analysis.pointer_provenance import AddressSources
 from lanewise.machine.analysis.reaching_definitions import ReachingDefinitions
 from lanewise.machine.analysis.value_uses import Use, ValueUses
@@ -43,6 +44,7 @@ class CheckedKernel(Compiled):
         self._folded = is_folded if has_folded_values(module) else None
         variant = "checked" if self._folded is None else "checked, with folded values"
         super().__init__(module, function, arch, variant, self._instrumentation)
+        self._observing: dict[tuple[int, int, int], dict[int, npt.NDArray[np.uint32]]] = {}
 
     def _instrumentation(self) -> CheckerSteps:
         has_warp_barriers = any(is_warp_barrier(op) for op in self.program.sites)
@@ -131,6 +133,17 @@ class CheckedKernel(Compiled):
         """Return the line of the source that each instruction came from."""
         lines = (None if op.loc is None else source_line(self.module, op.loc) for op in self.program.sites)
         return list(lines)
+
+    def observing_lanes(self, block: tuple[int, int, int]) -> dict[int, npt.NDArray[np.uint32]]:
+        """Return by rows of loads the lanes of each warp that can observe the value, where not all can."""
+        if block not in self._observing:
+            masks = self._observed_loads.lanes(block)
+            self._observing[block] = {first_access_row(op): mask for op, mask in masks.items()}
+        return self._observing[block]
+
+    @cached_property
+    def _observed_loads(self) -> ObservedLoads:
+        return ObservedLoads(self.program, self.blocks)
 
     @cached_property
     def written_parameters(self) -> frozenset[int] | None:

@@ -13,7 +13,7 @@ from lanewise.machine.abi import BlockRecord, FaultKind, WarpFrame
 from lanewise.machine.checker.access_descriptions import allocation_at, source_of
 from lanewise.machine.checker.mends import Language, Place, spelled
 from lanewise.machine.checker.report import Finding
-from lanewise.machine.checker.tensor_memory.fault_mends import PRODUCT_MENDS, TENSOR_MENDS, Mend
+from lanewise.machine.checker.tensor_memory.fault_mends import product_mend, tensor_mend
 from lanewise.machine.errors import KernelFault
 from lanewise.machine.program.basic_blocks import BasicBlock, successors
 from lanewise.machine.program.instruction_record import Waits
@@ -141,10 +141,10 @@ def _mend(launch: LaunchState, state: BlockState, op: Op) -> str:
         case FaultKind.STACK:
             return "nest fewer calls, or make a loop of the recursion"
         case FaultKind.TENSOR_MEMORY:
-            anew = Mend(f"give {here} an address that tcgen05.alloc has written")
-            return TENSOR_MENDS.get(size, anew).spelled(language)
+            anew = f"give {here} an address that tcgen05.alloc has written"
+            return tensor_mend(size, address, anew).spelled(language)
         case FaultKind.TENSOR_PRODUCT:
-            return PRODUCT_MENDS.get(size, Mend(f"make the descriptor of {here} anew")).spelled(language)
+            return product_mend(size, address, f"make the descriptor of {here} anew").spelled(language)
         case FaultKind.CLUSTER_BARRIER:
             return "wait once for each arrival at the barrier of the cluster"
     return ""

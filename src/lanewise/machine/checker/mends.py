@@ -249,6 +249,11 @@ def is_cluster_barrier(op: Op) -> bool:
     return op.record.waits is Waits.CLUSTER
 
 
+def is_any_barrier(op: Op) -> bool:
+    """Return whether all threads of the block or of the cluster wait at an instruction."""
+    return is_block_barrier(op) or is_cluster_barrier(op)
+
+
 # races ------------------------------------------------------------------------------------------------------
 
 
@@ -300,6 +305,17 @@ class Race:
         return None
 
     @property
+    def initialised(self) -> Place | None:
+        """The one that is mbarrier.init, if the other one comes behind a barrier of the cluster alone."""
+        for made, used in ((self.one, self.other), (self.other, self.one)):
+            if made.op.record.makes_mbarrier and made.op.has("init") and not used.op.record.makes_mbarrier:
+                ways = ((made.op, used.op), (used.op, made.op))
+                unordered = any(self.flow.leads(first, second, is_any_barrier) for first, second in ways)
+                by_cluster = self.flow.leads(made.op, used.op, is_block_barrier)
+                return made if by_cluster and not unordered else None
+        return None
+
+    @property
     def spins(self) -> bool:
         """Whether one of them exchanges a value in a loop, as a lock is taken."""
         return any(
@@ -320,6 +336,11 @@ def race_mend(races: Sequence[Race]) -> str:
     reach = max(each.reach for each in races)
     first, *_ = (each for each in races if each.reach == reach)
     language = first.language
+    if (initialised := first.initialised) is not None:
+        fence, line = spelled("init_fence", language), initialised.named()
+        return (
+            f"{fence} after {line}, in the thread that initialises the mbarrier, before the cluster's barrier"
+        )
     if reach is Reach.GRID:
         return _between_blocks(first, language)
     plain = first.plain_write

@@ -413,6 +413,8 @@ class SiteRow(RecordLayout):
     dropped_bytes = field()
     copied_bytes = field()
     padded_block = field()
+    #: Of a load: the lanes of each warp that can observe what it gives them; 0 if all can.
+    observing = numbers(4)
     #: How often each kind of suspicion came up, and how often to report it.
     counts = field(elements=len(Suspicion))
     limits = field(elements=len(Suspicion))

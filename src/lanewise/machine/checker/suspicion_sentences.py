@@ -32,8 +32,9 @@ class Subject(Enum):
 
 ERROR, ADVICE = "error", "advice"
 #: Suspicions that are errors on earlier archs only. CUTLASS's epilogue for sm_90 waits until TMA has read the
-#: last tile; that for sm_100 exits without it (store_tail of sm100_epilogue_tma_warpspecialized.hpp).
-_ADVICE_FROM = {"EXITED_COPYING": 100}
+#: last tile; that for sm_100 exits without it (store_tail of sm100_epilogue_tma_warpspecialized.hpp). Its
+#: attention for sm_100 (example 77) gives each warp of a warpgroup a number of registers of its own.
+_ADVICE_FROM = {"EXITED_COPYING": 100, "REGISTERS_OF_SOME_WARPS": 100}
 #: What the four numbers of most suspicions are.
 _ACCESS = "lane address _ _"
 _BOTH = "lane address epoch who"
@@ -156,6 +157,13 @@ class Suspicion(IntEnum):
         "the block ends, and no thread has waited for this copy into shared memory (mbarrier: {place})",
         "wait for the phase of its mbarrier before the end of the kernel",
     )  # fmt: skip
+    #: A block ends while a tcgen05.commit has not arrived, as in CUTLASS's attention (example 77).
+    ENDED_COMMITTING = (
+        "asynchronous copy", ADVICE, Subject.ACCESS, _ACCESS,
+        "the block ends, and no thread has waited for this tcgen05.commit (mbarrier: {place}), which may "
+        "arrive when the shared memory is another block's",
+        "wait for the phase of its mbarrier before the end of the kernel, or leave the commit out",
+    )  # fmt: skip
     #: An mbarrier is invalidated that an asynchronous operation has not arrived at, or told of its bytes.
     BARRIER_INVALIDATED = (
         "asynchronous copy", ERROR, Subject.ACCESS, "lane address other_row _",
@@ -242,13 +250,13 @@ class Suspicion(IntEnum):
     TENSOR_STORE_UNAWAITED = (
         "tensor memory", ERROR, Subject.TWO_ACCESSES, _BOTH,
         "{tensor_access}: a tcgen05.st to this place may not be complete, because its warp has executed no "
-        "tcgen05.wait::st after it",
+        "tcgen05.wait::st after it and before the threads synchronised",
         "{tensor_wait_st} {after_other}, in the warp that stores, before the threads synchronise",
     )  # fmt: skip
     TENSOR_LOAD_UNAWAITED = (
         "tensor memory", ERROR, Subject.TWO_ACCESSES, _BOTH,
         "{tensor_access}: a tcgen05.ld may still be reading there, because its warp has executed no "
-        "tcgen05.wait::ld after it",
+        "tcgen05.wait::ld after it and before the threads synchronised",
         "{tensor_wait_ld} {after_other}, in the warp that loads, before the threads synchronise",
     )  # fmt: skip
     #: Threads that are not synchronised touch the same cells.
@@ -277,6 +285,11 @@ class Suspicion(IntEnum):
         "uninitialised", ERROR, Subject.ACCESS, "lane address operand _",
         "{tensor_read}: nothing was written there since the columns were allocated",
         "{tensor_initialise}",
+    )  # fmt: skip
+    TENSOR_HOLLOW = (
+        "uninitialised", ERROR, Subject.ACCESS, "lane address operand _",
+        "{tensor_read}: a product wrote there whose A had no value in these lanes",
+        "write all rows of A that are used before the product ({tensor_stores})",
     )  # fmt: skip
     TENSOR_PARTLY_UNWRITTEN = (
         "uninitialised", ADVICE, Subject.ACCESS, "lane address operand _",

@@ -42,6 +42,7 @@ from lanewise.machine.checker.records import (
     LaneClocks,
     PartialRelease,
     ShadowPlane,
+    SiteRow,
     WarpClock,
     WatchRecord,
 )
@@ -83,6 +84,9 @@ class Watch:
         self.launch, self.kernel, self.epochs = launch, kernel, epochs
         shape = launch.shape
         self.rows, self.last_requests = fresh_table(kernel.watched)
+        self._observing = kernel.observing_lanes(shape.block)
+        for load, masks in self._observing.items():
+            self.rows[load, SiteRow.observing // 8] = address(masks)
         bound_to_views(self.rows, launch, kernel)
         bound_to_own_shared_memory(self.rows, launch)
         self.extents = shared_extents(launch)

@@ -14,6 +14,7 @@ from lanewise.machine.codegen.cluster_scheduler import member_row
 from lanewise.machine.codegen.function_code import BlockCode, FunctionCode, Record, call, record_fault
 from lanewise.machine.codegen.pending_operations import address_of, issue
 from lanewise.machine.tensor_memory_records import (
+    FREED_COLUMN,
     LANE_BYTES,
     LANE_SHIFT,
     TENSOR_COLUMNS,
@@ -109,6 +110,12 @@ def columns_are_allocated(code: FunctionCode, block: Record, first: Value, count
     units = (code.number(2) << _bounded(last, UNIT)) - (code.number(1) << _bounded(first, UNIT))
     allocated = Record(code, block.get(BlockRecord.tensor_allocator)).get(TensorAllocator.allocated)
     return inside & (units & ~allocated).equals(0)
+
+
+def missing_column(code: FunctionCode, block: Record, column: Value) -> Value:
+    """Return a column that is not allocated as faults name it: with FREED_COLUMN if it was freed."""
+    freed = Record(code, block.get(BlockRecord.tensor_allocator)).get(TensorAllocator.freed)
+    return column | (((freed >> _bounded(column, UNIT)) & 1) * FREED_COLUMN)
 
 
 def _bounded(column: Value, unit: int) -> Value:

@@ -7,6 +7,8 @@ where they can reconverge soonest.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import and_
 
 from lanewise.errors import LanewiseError
 from lanewise.machine.program.instruction_record import BlockEnd, Role, Waits
@@ -230,3 +232,64 @@ def _ordered(blocks: list[BasicBlock]) -> list[BasicBlock]:
             further = sorted(successors(following), key=lambda b: -layout[id(b)])
             stack.append((following, iter(further)))
     return finished[::-1]
+
+
+def until_lanes_meet(branch: BasicBlock, known: dict[int, int]) -> dict[int, BasicBlock]:
+    """Return the basic blocks after a branch up to where all of its paths have met, by number.
+
+    `known` is what `postdominators` returns.
+    """
+    meeting = _meeting(branch, known)
+    between: dict[int, BasicBlock] = {}
+    pending = [*successors(branch)]
+    while pending:
+        follower = pending.pop()
+        if follower.number not in between and follower.number != meeting:
+            between[follower.number] = follower
+            pending += successors(follower)
+    return between
+
+
+def _meeting(branch: BasicBlock, known: dict[int, int]) -> int:
+    """Return the number of the first basic block that all paths from a branch go through; -1 if none does."""
+    following = successors(branch)
+    if not following:
+        return -1
+    common = reduce(and_, (known[each.number] for each in following))
+    if any(known[each.number] < 0 for each in following):
+        # Some path never ends, and is said to go through everything: only what it reaches counts.
+        common &= reduce(and_, (sum(1 << number for number in _reachable(each)) for each in following))
+    return (common & -common).bit_length() - 1
+
+
+def postdominators(blocks: list[BasicBlock]) -> dict[int, int]:
+    """Return for each basic block those that every path from it to the end goes through, as bits of a mask.
+
+    It is -1, all bits, for a block from which no path ends. Numbers are in reverse post-order, so that one
+    round from the last to the first does nearly everything.
+    """
+    masks = {block.number: -1 for block in blocks}
+    changed = True
+    while changed:
+        changed = False
+        for block in sorted(blocks, key=lambda each: -each.number):
+            following = successors(block)
+            common = -1 if following else 0
+            for follower in following:
+                common &= masks[follower.number]
+            new = common | 1 << block.number
+            if new != masks[block.number]:
+                masks[block.number], changed = new, True
+    return masks
+
+
+def _reachable(block: BasicBlock) -> set[int]:
+    """Return the numbers of a basic block and all that can follow it in its function."""
+    reached = {block.number}
+    pending = successors(block)
+    while pending:
+        follower = pending.pop()
+        if follower.number not in reached:
+            reached.add(follower.number)
+            pending += successors(follower)
+    return reached

@@ -464,7 +464,7 @@ GROUPS = ("cta_group::1", "cta_group::2")
 def check_tensor_memory(program: Program) -> None:
     """Raise an error where a program breaks a rule that ptxas holds it to, too.
 
-    Its target has to have each form, and all of them are for one block, or all for a pair of blocks.
+    The catalogue has each form, the target has it, and all are for one block, or all for a pair of blocks.
     """
     sites = [op for op in program.sites if op.record.touches_tensor_memory]
     for op in sites:
@@ -479,13 +479,11 @@ def check_tensor_memory(program: Program) -> None:
 
 
 def _check_target(op: Op, target: str) -> None:
-    """Raise an error if the GPUs that the PTX is for do not have an instruction."""
-    if target not in ARCHS:
-        return
+    """Raise an error if there is no such form, or if the GPUs that the PTX is for do not have it."""
     try:
         archs = async_instruction(op.head).archs
-    except LanewiseError:  # no form of the catalogue: its lowering looks at it
-        return
-    if target not in archs:
+    except LanewiseError as error:
+        raise op.unsupported(str(error)) from None
+    if target in ARCHS and target not in archs:
         needed = describe_targets(archs)
         raise Unsupported(f"line {op.line}: '{op.source}' needs {needed}; this PTX is for {target}")

@@ -7,6 +7,7 @@ from enum import IntEnum
 from lanewise.errors import LanewiseError
 from lanewise.isa.matrix_descriptor import tcgen05_fault
 from lanewise.machine.tensor_core.tcgen05_form import checked_descriptor, unpacked
+from lanewise.machine.tensor_memory_records import FREED_COLUMN
 
 
 class Wrong(IntEnum):
@@ -77,6 +78,10 @@ _SENTENCES = {
 }
 
 
+#: What is wrong with columns; the number has FREED_COLUMN if they were freed.
+COLUMNS = (Wrong.D_COLUMNS, Wrong.A_COLUMNS, Wrong.SCALE_COLUMNS, Wrong.METADATA_COLUMNS)
+
+
 def sentence(why: int, number: int) -> str:
     """Return what is wrong; `number` is the 64-bit number that the fault has beside it.
 
@@ -90,5 +95,7 @@ def sentence(why: int, number: int) -> str:
             checked_descriptor(unpacked(number >> 32), number & 0xFFFFFFFF)
         except LanewiseError as error:
             return str(error)
+    if why in COLUMNS and number & FREED_COLUMN:
+        return f"{sentence(why, number ^ FREED_COLUMN)}; it has been freed by tcgen05.dealloc"
     signed = (number + (1 << 63)) % (1 << 64) - (1 << 63)
     return _SENTENCES[Wrong(why)].format(signed)

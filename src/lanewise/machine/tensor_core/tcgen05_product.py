@@ -36,6 +36,7 @@ from lanewise.machine.codegen.tensor_pipe import (
     fault_in,
     is_paired,
     lane_and_column,
+    missing_column,
     operand_of,
     other_row,
     tensor_word,
@@ -527,7 +528,8 @@ class _Writer:
             checks.append((METADATA_ADDRESS, count, Wrong.METADATA_COLUMNS))
         for number, count, why in checks:
             _, column = lane_and_column(self._operand(number))
-            self._fault(~columns_are_allocated(code, block, column, count), why, column)
+            missing = missing_column(code, block, column)
+            self._fault(~columns_are_allocated(code, block, column, count), why, missing)
 
     # matrices -----------------------------------------------------------------------------------------------
 

@@ -42,9 +42,7 @@ _SITE, _PAIRED, _COLUMNS, _ADDRESS = 0, 8, 16, 32
 
 
 def is_for_pair(op: Op) -> bool:
-    """Return whether an instruction is one of a pair of blocks; raise an error if it does not say."""
-    if op.has("cta_group::1") == op.has("cta_group::2"):
-        raise op.unsupported("it has one of .cta_group::1 and .cta_group::2")
+    """Return whether an instruction is one of a pair of blocks."""
     return op.has("cta_group::2")
 
 
@@ -203,7 +201,10 @@ def _mark(code: FunctionCode, allocator: Record, first: Value, columns: Value, o
     unit, units = (each >> (UNIT.bit_length() - 1) for each in (first, columns))
     bits = ((code.number(1) << units) - 1) << unit
     allocated = allocator.get(TensorAllocator.allocated) & ~bits
-    allocator.set(TensorAllocator.allocated, allocated if isinstance(owner, int) else allocated | bits)
+    freed = allocator.get(TensorAllocator.freed) & ~bits
+    is_freed = isinstance(owner, int)
+    allocator.set(TensorAllocator.allocated, allocated if is_freed else allocated | bits)
+    allocator.set(TensorAllocator.freed, freed | bits if is_freed else freed)
     with code.loop(unit + units, unit) as number:
         allocator.set(number * 8 + TensorAllocator.owners, owner)
 

@@ -32,8 +32,8 @@ from lanewise.machine.warp_ops.mbarrier import arrive_once
 def lower(code: BlockCode, op: Op) -> None:
     """Lower tcgen05.commit, lane after lane: one operation for each block whose mbarrier it names."""
     paired, multicast = is_for_pair(op), op.has("multicast::cluster")
-    if not op.has("mbarrier::arrive::one") or multicast != (len(op.operands) == 2):
-        raise op.unsupported("it arrives by .mbarrier::arrive::one, with a mask of blocks for a multicast")
+    if multicast != (len(op.operands) == 2):
+        raise op.unsupported("it has a mask of blocks as its second operand if it is a .multicast::cluster")
     function = shared_code(code.module, "tcgen05.commit", (*ISSUER, "barrier"), _write_issue, quickly=True)
     blocks = code.launch.get(LaunchRecord.cluster_blocks)
     with code.each_lane(code.bits(code.active(op))) as lane:

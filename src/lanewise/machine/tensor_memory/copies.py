@@ -42,12 +42,8 @@ SHIFTED_ROWS, SHIFTED_COLUMNS = 32, 8
 
 def lower(code: BlockCode, op: Op) -> None:
     """Lower tcgen05.cp: one operation for each active lane."""
-    shape = next((each for name, each in SHAPES.items() if set(name.split(".")) <= set(op.modifiers)), None)
+    shape = next(shape for name, shape in SHAPES.items() if set(name.split(".")) <= set(op.modifiers))
     expansion = next((each for name, each in EXPANSIONS.items() if op.has(name)), None)
-    if shape is None:
-        raise op.unsupported(f"it has one of the shapes {', '.join(f'.{each}' for each in SHAPES)}")
-    if op.has("b8x16") != (expansion is not None):
-        raise op.unsupported("elements are expanded from .b6x16_p32 or .b4x16_p64 to .b8x16")
     name = f"tcgen05.cp {shape.name}{f' {expansion.name}' if expansion else ''}"
     issue_each(code, op, name, lambda inner: _write_issue(inner, name, shape, expansion))
 
@@ -140,8 +136,6 @@ def lower_shift(code: BlockCode, op: Op) -> None:
     last lane of each partition (by the copy of shape .4x256b). So lane r takes the words of lane r + 1, and
     the last one keeps its own. No GPU has confirmed it.
     """
-    if not op.has("down"):
-        raise op.unsupported("it shifts .down")
     issue_each(code, op, "tcgen05.shift", _write_shift_issue)
 
 

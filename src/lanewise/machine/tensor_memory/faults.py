@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from lanewise.machine.tensor_memory_records import TENSOR_COLUMNS, TENSOR_LANES
+from lanewise.machine.tensor_memory_records import FREED_COLUMN, TENSOR_COLUMNS, TENSOR_LANES
 
 
 class Wrong(IntEnum):
@@ -77,11 +77,19 @@ _SENTENCES = {
 }
 
 
+_FREED = (
+    "the instruction reaches columns from {0} on, which have been freed by tcgen05.dealloc: free columns "
+    "after their last use by any thread"
+)
+
+
 def sentence(why: int, number: int) -> str:
     """Return what is wrong; `number` is the 64-bit number that the fault has beside it.
 
     >>> sentence(Wrong.BEYOND_LANES, 130)
     'the instruction reaches lane 130: tensor memory has lanes 0 to 127'
     """
+    if why == Wrong.NOT_ALLOCATED and number & FREED_COLUMN:
+        return _FREED.format(number ^ FREED_COLUMN)
     signed = (number + (1 << 63)) % (1 << 64) - (1 << 63)
     return _SENTENCES[Wrong(why)].format(signed)

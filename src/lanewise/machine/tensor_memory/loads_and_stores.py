@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lanewise.errors import LanewiseError
 from lanewise.isa.tensor_memory.load_shapes import PARTITION, SHAPES, LoadShape
 from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Type, Value, f32, u32
@@ -29,7 +28,12 @@ from lanewise.machine.codegen.function_code import (
     shared_code,
 )
 from lanewise.machine.codegen.register_shuffles import VECTOR, Registers, index_bits, permuted, shuffled
-from lanewise.machine.codegen.tensor_pipe import columns_are_allocated, lane_and_column, tensor_word
+from lanewise.machine.codegen.tensor_pipe import (
+    columns_are_allocated,
+    lane_and_column,
+    missing_column,
+    tensor_word,
+)
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step
 from lanewise.machine.program.operands import MemoryOperand, Register, elements_of
 from lanewise.machine.program.ops import Op
@@ -94,14 +98,9 @@ class Access(NamedTuple):
     @classmethod
     def of(cls, op: Op) -> Access:
         """Read the operands; raise an error if they do not fit the shape."""
-        shape = next((SHAPES[each] for each in op.modifiers if each in SHAPES), None)
-        num = next((int(each[1:]) for each in op.modifiers if each[0] == "x" and each[1:].isdigit()), 0)
-        if shape is None:
-            raise op.unsupported(f"it has one of the shapes {', '.join(f'.{each}' for each in SHAPES)}")
-        try:
-            count = shape.registers_of(num)
-        except LanewiseError as error:
-            raise op.unsupported(str(error)) from None
+        shape = next(SHAPES[word] for word in op.modifiers if word in SHAPES)
+        num = next(int(word[1:]) for word in op.modifiers if word[0] == "x" and word[1:].isdigit())
+        count = shape.registers_of(num)
         storing, reduces = op.has("st"), op.has("red")
         rest = list(op.operands)
         data = rest.pop(-1 if storing else 0)
@@ -296,7 +295,7 @@ def demand_columns(code: BlockCode, words: Record, first: Value, count: Value) -
     with code.when((first < 0) | (last > TENSOR_COLUMNS - 1)):
         fault(code, words, Wrong.BEYOND_COLUMNS, (first < 0).select(first, last))
     with code.when(~columns_are_allocated(code, code.block, first, count)):
-        fault(code, words, Wrong.NOT_ALLOCATED, first)
+        fault(code, words, Wrong.NOT_ALLOCATED, missing_column(code, code.block, first))
 
 
 # reductions -------------------------------------------------------------------------------------------------
@@ -308,9 +307,7 @@ def _reducing(module: ir.Module, op: Op, form: Form) -> ir.Function:
     The reduced value is one of each thread's own registers. The PTX ISA speaks of the columns of a lane,
     which two threads share in .16x32bx2: that each reduces its own half is an assumption.
     """
-    larger, kind = op.has("max"), op.types[-1] if op.types else ""
-    if op.has("min") == larger or kind not in ("f32", "u32", "s32"):
-        raise op.unsupported("it reduces by .min or .max, with .f32, .u32 or .s32")
+    larger, kind = op.has("max"), op.types[-1]
     type = {"f32": f32, "u32": u32, "s32": Type("i", 32)}[kind].by(abi.LANES)
     options = " ".join(each for each in ("abs", "NaN") if op.has(each))
 

@@ -15,6 +15,7 @@ from lanewise.machine.codegen.tensor_pipe import (
     columns_are_allocated,
     is_paired,
     lane_and_column,
+    missing_column,
     operand_of,
     other_block,
 )
@@ -65,11 +66,16 @@ def demand_target(code: BlockCode, target: Target) -> None:
     blocks, rank = code.launch.get(LaunchRecord.cluster_blocks), code.block.get(BlockRecord.rank)
     _demand(code, ~paired | is_paired(code.block), Wrong.NO_PAIR, blocks)
     count = code.number(target.columns)
-    _demand(code, columns_are_allocated(code, code.block, column, count), Wrong.NOT_ALLOCATED, column)
+    _demand_columns(code, code.block, column, count)
     with code.when(paired):
         other = other_block(code, code.block)
         _demand(code, other.get(BlockRecord.ended).equals(0), Wrong.PAIR_EXITED, rank ^ 1)
-        _demand(code, columns_are_allocated(code, other, column, count), Wrong.NOT_ALLOCATED, column)
+        _demand_columns(code, other, column, count)
+
+
+def _demand_columns(code: BlockCode, block: Record, column: Value, count: Value) -> None:
+    missing = missing_column(code, block, column)
+    _demand(code, columns_are_allocated(code, block, column, count), Wrong.NOT_ALLOCATED, missing)
 
 
 def _demand(code: BlockCode, holds: Value, why: Wrong, number: Value) -> None:

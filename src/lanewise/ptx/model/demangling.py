@@ -306,7 +306,7 @@ class _Reader:
 
     def template_parameter(self) -> _Type:
         self.require("T")
-        number = self.sequence()
+        number = self.counted() - 1
         if number >= len(self.arguments):
             raise _Unreadable
         pack = self.arguments[number]

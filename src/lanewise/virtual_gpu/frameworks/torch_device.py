@@ -62,6 +62,8 @@ _WIDENED = {
     torch.nn.functional.instance_norm,
 }
 _HALF = (torch.float16, torch.bfloat16)
+#: Products that take the type of their result.
+_PRODUCTS = {torch.mm, torch.bmm, torch.addmm, torch.baddbmm, torch.matmul}
 #: Operators that refuse operands on different devices, as on a GPU. Others, such as copies and indexing, take
 #: them or are not looked at.
 _SAME_DEVICE = {
@@ -177,7 +179,8 @@ def _storage(tensor: torch.Tensor | torch.UntypedStorage) -> torch.UntypedStorag
         with torch._C.DisableTorchFunction():
             return tensor.untyped_storage()
     except RuntimeError:  # sparse tensors have no storage, and torch raises a kind of it when asked for one
-        return None
+        wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # in torch.func.grad and vmap
+        return _storage(torch._C._functorch.get_unwrapped(tensor)) if wrapped else None
 
 
 def _is_fake(args: tuple[object, ...]) -> bool:
@@ -411,6 +414,12 @@ def _computed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], on_devic
     try:
         if func is torch._scaled_mm:
             return scaled_mm(*args, **kwargs)
+        if on_device and func in _PRODUCTS and kwargs.get("out_dtype") is not None:
+            # A GPU alone has these: products of half precision that are not rounded to it.
+            kind = kwargs.pop("out_dtype")
+            return func(
+                *(each.to(kind) if isinstance(each, torch.Tensor) else each for each in args), **kwargs
+            )
         return _widened(func, args, kwargs) if func in _WIDENED else func(*args, **kwargs)
     except RuntimeError as error:
         if on_device and "can't allocate memory" in str(error):  # the words of torch's allocator

@@ -429,6 +429,52 @@ extern "C" __global__ void factor_never_stored(const __half* a, const __half* b,
     END(64)
 }
 
+//@ tensor memory | uninitialised | 1, 128 | f16[2048], f16[512], f32[4096]=0 | three of four warps store their rows of A, and all rows of the sums are loaded
+extern "C" __global__ void rows_of_factor_missing(const __half* a, const __half* b, float* y) {
+    BEGIN(64)
+    WEIGHTS
+    if (WARP < 3)  //-
+    store_lanes(mine + 32, w);
+    wait_stores();
+    MEET
+    if (T == 0) {
+        multiply_from_lanes(d, d + 32, TILE(sb), SHAPE, 0);
+        multiply_from_lanes(d, d + 32, TILE(sb), SHAPE, 1);
+        commit(bar);
+    }
+    wait(bar, 0);
+    fence_after_sync();
+    load_lanes(x, mine);  //!
+    wait_loads();
+    STORE(y)
+    END(64)
+}
+
+//@ tensor memory | - | 1, 128 | f16[2048], f16[512], f32[4096]=0 | one warp stores its rows of A, and loads those rows of the sums: nobody reads the others
+extern "C" __global__ void rows_of_factor_not_used(const __half* a, const __half* b, float* y) {
+    BEGIN(64)
+    WEIGHTS
+    if (WARP == 1) {
+        store_lanes(mine + 32, w);
+        wait_stores();
+    }
+    MEET
+    if (T == 0) {
+        multiply_from_lanes(d, d + 32, TILE(sb), SHAPE, 0);
+        multiply_from_lanes(d, d + 32, TILE(sb), SHAPE, 1);
+        commit(bar);
+    }
+    if (WARP == 1) {
+        wait(bar, 0);
+        fence_after_sync();
+        load_lanes(x, mine);
+        wait_loads();
+        STORE(y)
+    }
+    wait(bar, 0);
+    END(64)
+}
+
 // loads and stores of warps ---------------------------------------------------------------------------------
 
 //@ tensor memory | tensor memory | 1, 128 | f16[2048], f16[512], f32[4096]=0 | the next product overwrites the sums while loads may still read them
@@ -444,6 +490,26 @@ extern "C" __global__ void loads_not_waited_for(const __half* a, const __half* b
         load_lanes(x, mine);  //!
         wait_loads();  //+
         MEET
+    }
+    wait_loads();
+    STORE(y)
+    END(32)
+}
+
+//@ tensor memory | tensor memory | 1, 128 | f16[2048], f16[512], f32[4096]=0 | the warps wait for their loads after they have told the thread that multiplies
+extern "C" __global__ void loads_waited_for_too_late(const __half* a, const __half* b, float* y) {
+    BEGIN(32)
+    REPEAT(t, 2) {
+        if (T == 0) {
+            MULTIPLY(d, 0);  //!
+            commit(bar);
+        }
+        wait(bar, t);
+        fence_after_sync();
+        load_lanes(x, mine);  //!
+        wait_loads();  //+
+        MEET
+        if (WARP != 0) wait_loads();  //-
     }
     wait_loads();
     STORE(y)
@@ -536,6 +602,25 @@ extern "C" __global__ void stored_by_another_warp(const __half* a, const __half*
     }
     MEET  //+
     if (T >= 128) {
+        load_lanes(x, mine);  //!
+        wait_loads();
+        STORE((y - 4096))
+    }
+    END(32)
+}
+
+//@ tensor memory | tensor memory | 1, 256 | f16[2048], f16[512], f32[4096]=0 | a warp waits for its stores after it has told the warps that load them
+extern "C" __global__ void stores_waited_for_too_late(const __half* a, const __half* b, float* y) {
+    BEGIN(32)
+    if (T < 128) {
+        for (int i = 0; i < 32; i++) x[i] = T + i;
+        store_lanes(mine, x);  //!
+        wait_stores();  //+
+    }
+    MEET
+    if (T < 128) {
+        wait_stores();
+    } else {
         load_lanes(x, mine);  //!
         wait_loads();
         STORE((y - 4096))
@@ -707,6 +792,52 @@ extern "C" __global__ void columns_freed_in_flight(const __half* a, const __half
     wait(bar, 0);  //+
     END(32)  //!
     wait(bar, 0);  //-
+}
+
+//@ tensor memory | tensor memory | 1, 256 | f16[2048], f16[512], f32[4096]=0 | the warps that free the columns do not wait for those that load them
+extern "C" __global__ void columns_freed_before_others_load(const __half* a, const __half* b, float* y) {
+    BEGIN(32)
+    if (T < 128) {
+        for (int i = 0; i < 32; i++) x[i] = T + i;
+        store_lanes(mine, x);
+        wait_stores();
+    }
+    MEET
+    if (T < 128) {
+        asm volatile("bar.sync 1, 128;" ::: "memory");  //-
+        asm volatile("bar.sync 1, 256;" ::: "memory");  //+
+        if (WARP == 0) free_columns<1>(d, 32);  //!
+    } else {
+        load_lanes(x, mine);  //!
+        wait_loads();
+        asm volatile("bar.arrive 1, 256;" ::: "memory");  //+
+        STORE((y - 4096))
+    }
+}
+
+//@ tensor memory | tensor memory/tensor product | 1, 160 | f16[2048], f16[512], f32[4096]=0 | the columns are freed after the first product, and another thread has issued a second one
+extern "C" __global__ void columns_freed_before_another_product(const __half* a, const __half* b, float* y) {
+    BEGIN(64)
+    __shared__ u64 second;
+    if (T == 0) init(second, 1), fence_init();
+    MEET
+    if (T == 128) {
+        MULTIPLY(d, 0);
+        commit(bar);
+        MULTIPLY(d + 32, 0);  //!
+        commit(second);
+    }
+    if (T < 128) {
+        wait(bar, 0);
+        fence_after_sync();
+        load_lanes(x, mine);
+        wait_loads();
+        STORE(y)
+        wait(second, 0);  //+
+        asm volatile("bar.sync 1, 128;" ::: "memory");
+        if (WARP == 0) free_columns<1>(d, 64);  //!
+    }
+    wait(second, 0);
 }
 
 //@ tensor memory | tensor memory | 1, 128 | f16[2048], f16[512], f32[4096]=0 | each warp names the lanes of the next one, which it does not reach

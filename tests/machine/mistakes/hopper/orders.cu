@@ -50,6 +50,40 @@ extern "C" __global__ void relaxed_cluster_arrival(const float* x, float* y) {
     cluster_sync();
 }
 
+//@ clusters | race | 2, 64, cluster 2 | f32[128], f32[128]=0 | an mbarrier is initialised behind the last fence.mbarrier_init, and the arrival at the cluster's barrier is relaxed
+extern "C" __global__ void mbarrier_behind_the_fence(const float* x, float* y) {
+    __shared__ u64 first, second;
+    if (T == 0) {
+        init(first, 32);
+        fence_init();  //-
+        init(second, 32);  //!
+        fence_init();  //+
+    }
+    cluster_arrive_relaxed();
+    cluster_wait();
+    if (T >= 32) arrive(first);
+    wait(first, 0);
+    if (T >= 32) arrive(second);  //!
+    wait(second, 0);  //!
+    y[blockIdx.x * 64 + T] = x[blockIdx.x * 64 + T];
+}
+
+//@ clusters | race | 2, 32, cluster 2 | f32[64], f32[64]=0 | an mbarrier for the other block is initialised without fence.mbarrier_init before a relaxed arrival
+extern "C" __global__ void mbarrier_of_the_peer(const float* x, float* y) {
+    __shared__ u64 bar;
+    u32 rank = cluster_rank();
+    if (T == 0) {
+        init(bar, 32);  //!
+        fence_init();  //+
+    }
+    cluster_arrive_relaxed();
+    cluster_wait();
+    arrive_cluster(mapa(&bar, rank ^ 1));  //!
+    wait(bar, 0);  //!
+    y[rank * 32 + T] = x[rank * 32 + T];
+    cluster_sync();
+}
+
 //@ clusters | barrier/cluster/deadlock/divergence | 2, 32, cluster 2 | f32[64], f32[64]=0 | a second arrival at the cluster's barrier before the wait for the first
 extern "C" __global__ void two_arrivals(const float* x, float* y) {
     __shared__ float s[32];

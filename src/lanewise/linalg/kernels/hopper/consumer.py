@@ -35,9 +35,6 @@ class Consumer(Mainloop):
             reading = self.skipped(reading, own * steps)
             if (own == 1) & (tiles.first < tiles.count):
                 lw.arrive(ORDER, 2 * WARPGROUP)  # the other begins
-        if T.in_order:  # noqa: SIM102, decided while tracing
-            if own == 1:
-                lw.arrive(ORDER, 2 * WARPGROUP)  # the other begins
         residual, tiles_done = given.residual, lw.i32(0)
         state = tiles.begin() if T.grouped else None
         epilogue.last_row = M
@@ -83,9 +80,6 @@ class Consumer(Mainloop):
                     sums = self.joined(accumulators)
             self.finish(sums, first_row, first_column, tiles_done, values)
             tiles_done = tiles_done + 1
-        if T.in_order:  # noqa: SIM102, decided while tracing
-            if own == 0:
-                lw.barrier(ORDER, 2 * WARPGROUP)  # the other has ended: nobody arrives at a barrier later
         if T.plan.split > 1 and not T.one_tile:
             self.split_in_cluster.wait_for_readers(own, tiles_done)
         epilogue.wait_for_reads(0)  # the block's shared memory is read before the block ends

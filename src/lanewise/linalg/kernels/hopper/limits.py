@@ -98,8 +98,6 @@ def _about_schedule(T: Traits) -> str:
             f"skew={plan.skew} must be 1 to {plan.stages}, for two or three cooperative warpgroups whose "
             "sums are not promoted, and not for grouped products"
         )
-    if T.in_order and (T.consumers != 2 or not T.promotes or T.planes > 1 or T.grouped):
-        return "schedule 'in order' is for two warpgroups whose sums of 8-bit products are promoted"
     if T.threads_load_a and T.consumers > 2:
         return "splits_a=True is for at most two warpgroups where TMA cannot load A"
     if plan.splits_a and (T.planes == 1 or T.consumer_rows != ROWS or T.piece != T.bn):

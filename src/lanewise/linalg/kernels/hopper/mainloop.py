@@ -38,8 +38,7 @@ class Mainloop:
     def multiply(self, accumulators, stage, further, column=0):
         """Issue the products of one stage in order of K, 64 rows at once; sums begin unless `further`.
 
-        `column` is the first of a piece of the tile, if the accumulators are for this piece alone. Where
-        consumers multiply in order, the last instruction is a group of its own.
+        `column` is the first of a piece of the tile, if the accumulators are for this piece alone.
         """
         T, a, b = self.traits, self.a, self.b
         blocks = T.consumer_rows // ROWS
@@ -52,8 +51,6 @@ class Mainloop:
         begun = further
         for plane_a, plane_b in plane_products(T.planes, T.problem.is_transpose):
             for k in range(0, T.bk, self.mma.k):
-                if T.in_order and k + self.mma.k == T.bk:
-                    lw.wgmma_commit()
                 for number in range(len(accumulators)):
                     from_b = b[column + number % pieces * T.piece, k, plane_b, stage]
                     if split is None:
@@ -154,10 +151,6 @@ class Mainloop:
 
         A stage's products begin at zero. With block scales, their sum times the scale of its rows and
         columns, whose product is rounded first, is added by fma; else it is added, rounded to nearest.
-
-        Two consumers that multiply at the same time would end at the same time, and the tensor cores would
-        have nothing to do while both promote. In order, the next one begins when the last instruction of the
-        one before it is left.
         """
         T = self.traits
         totals = self._zero_totals(accumulators)
@@ -165,12 +158,7 @@ class Mainloop:
             self.pipeline.wait(reading)
             scales = self.scales(reading.stage)
             for column in range(0, T.bn, T.piece):
-                if T.in_order:
-                    lw.barrier(ORDER + self.own, 2 * WARPGROUP)
                 accumulators = self.multiply(accumulators, reading.stage, False, column)
-                if T.in_order:
-                    lw.wgmma_wait(1)
-                    lw.arrive(ORDER + 1 - self.own, 2 * WARPGROUP)
                 lw.wgmma_wait(0)
                 if column + T.piece == T.bn:
                     self.release(reading)

@@ -83,11 +83,6 @@ class Traits(TileTraits):
         return self.plan.schedule == "by turns"
 
     @property
-    def in_order(self) -> bool:
-        """Whether two consumers of promoted sums multiply one after the other, and promote meanwhile."""
-        return self.plan.schedule == "in order"
-
-    @property
     def after_copy(self) -> bool:
         """Whether a kernel before this one copies operands: it begins early, and waits before it loads."""
         return self.plan.copy_a or self.plan.copy_b
@@ -271,7 +266,7 @@ def traits_of(problem: Problem, plan: Plan) -> Traits:
     """Return what a problem, oriented as the kernel computes it, and its plan compile to."""
     aligned = has_aligned_rows(problem)
     store = Store.TMA if aligned and not problem.experts else Store.THREADS
-    schedule = plan.schedule if plan.schedule in ("pingpong", "by turns", "in order") else "cooperative"
+    schedule = plan.schedule if plan.schedule in ("pingpong", "by turns") else "cooperative"
     compiled = replace(
         plan, schedule=schedule, group=8, swap=False, copy_a=plan.copy_a or plan.copy_b, copy_b=False, why=""
     )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from lanewise.machine.checker.mends import Language
+from lanewise.machine.tensor_core.tcgen05_faults import COLUMNS
 from lanewise.machine.tensor_core.tcgen05_faults import Wrong as WrongProduct
 from lanewise.machine.tensor_memory.faults import Wrong
+from lanewise.machine.tensor_memory_records import FREED_COLUMN
 
 
 class Mend(NamedTuple):
@@ -33,7 +35,7 @@ _CLUSTER = Mend(
 )
 
 #: By the number of what is wrong with tensor memory.
-TENSOR_MENDS: dict[int, Mend] = {
+_TENSOR_MENDS: dict[int, Mend] = {
     Wrong.COUNT: Mend("ask for 32, 64, 128, 256 or 512 columns"),
     Wrong.COUNTS_DIFFER: Mend("give all lanes of the warp the same number of columns"),
     Wrong.RELINQUISHED: Mend(
@@ -57,12 +59,27 @@ TENSOR_MENDS: dict[int, Mend] = {
     ),
 }
 #: By the number of what is wrong with a product.
-PRODUCT_MENDS: dict[int, Mend] = {
+_PRODUCT_MENDS: dict[int, Mend] = {
     WrongProduct.NO_PAIR: _CLUSTER,
     WrongProduct.ODD_RANK: Mend("let the block of the pair with the even rank in the cluster issue it"),
     WrongProduct.PARTNER_EXITED: _BOTH_BLOCKS,
-    WrongProduct.D_COLUMNS: _ALLOCATE_MORE,
-    WrongProduct.A_COLUMNS: _ALLOCATE_MORE,
-    WrongProduct.SCALE_COLUMNS: _ALLOCATE_MORE,
-    WrongProduct.METADATA_COLUMNS: _ALLOCATE_MORE,
+    **dict.fromkeys(COLUMNS, _ALLOCATE_MORE),
 }
+_FREE_LATER = Mend(
+    "let all threads that use the columns synchronise with the warp that frees them, before tcgen05.dealloc",
+    "let all threads that use the columns synchronise with the warp that frees them, before `memory.free()`",
+)
+
+
+def tensor_mend(why: int, number: int, otherwise: str) -> Mend:
+    """Return what mends a fault of tensor memory; `number` is the one that the fault has beside it."""
+    if why == Wrong.NOT_ALLOCATED and number & FREED_COLUMN:
+        return _FREE_LATER
+    return _TENSOR_MENDS.get(why, Mend(otherwise))
+
+
+def product_mend(why: int, number: int, otherwise: str) -> Mend:
+    """Return what mends a fault of a product; `number` is the one that the fault has beside it."""
+    if why in COLUMNS and number & FREED_COLUMN:
+        return _FREE_LATER
+    return _PRODUCT_MENDS.get(why, Mend(otherwise))

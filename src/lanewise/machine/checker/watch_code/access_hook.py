@@ -358,7 +358,12 @@ def look_at_cells(access: Access, first: int) -> None:
     if writes:
         write_cells(access, is_tiled)
     elif reads:
-        read_cells(access, is_tiled)
+        active = access.active
+        if is_weak & (access.shared == 0) & (address_of(access.row.observing) != 0):
+            # It does not matter which value a lane loads that does nothing with it.
+            access.active = active & access.row.observing[access.frame.index]
+        read_cells(access, is_tiled & (access.active == active))
+        access.active = active
 
 
 @compiled()

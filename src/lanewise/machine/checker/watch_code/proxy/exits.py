@@ -11,7 +11,7 @@ from lanewise.jit.lane_functions import any_lane, lanes_in, lowest_bit, mask_of,
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, WarpFrame
-from lanewise.machine.async_records import PendingOperations
+from lanewise.machine.async_records import TENSOR_PIPE, PendingOperations
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import PHASES_KEPT, FollowedBarrier, RemoteAccess
 from lanewise.machine.checker.records import BlockWatch, Flag, SiteRow, WarpClock
@@ -187,14 +187,16 @@ def check_barriers(frame: WarpFrame, watch: BlockWatch) -> None:
 
 @inlined
 def check_kept_copies(frame: WarpFrame, block: BlockRecord) -> None:
-    """Report copies into the block's memory which the schedule has kept until it ends."""
+    """Report copies into the block's memory, and commits, which the schedule has kept until it ends."""
     if block.pending != 0:
         pending = PendingOperations.at(block.pending)
         for number in range(pending.count):
             copy = pending.operations[number]
             if (copy.barrier != 0) & (copy.barrier_block is block):
                 offset = copy.barrier - block.shared
-                suspect(Suspicion.ENDED_COPYING, frame, copy.site * MOST_ROWS, 0, offset, 0, 0)
+                commits = copy.pipe == TENSOR_PIPE
+                kind = Suspicion.ENDED_COMMITTING if commits else Suspicion.ENDED_COPYING
+                suspect(kind, frame, copy.site * MOST_ROWS, 0, offset, 0, 0)
 
 
 @compiled()

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from lanewise.jit.lane_functions import lowest_bit
 from lanewise.jit.restricted_python import compiled, inlined
-from lanewise.machine.abi import WarpFrame
+from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.analysis.register_pool import IGNORED, STEP
 from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.records import BlockWatch
 from lanewise.machine.checker.suspicion_sentences import Suspicion
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     alive_lanes,
+    frame_of,
     suspect,
     watch_of,
     watch_of_running,
@@ -57,15 +58,17 @@ def set_registers(frame: WarpFrame, site: int, active: int) -> None:
 
 
 @inlined
-def warps_agree(frame: WarpFrame, watch: BlockWatch, index: int) -> bool:
+def warps_agree(block: BlockRecord, watch: BlockWatch, index: int) -> bool:
     """Return whether a warp has asked for what its warpgroup's first has; report it if not."""
-    clock, leader = async_clock(watch, index), async_clock(watch, first_of_group(index))
+    first = first_of_group(index)
+    clock, leader = async_clock(watch, index), async_clock(watch, first)
     if clock.registers_history == leader.registers_history:
         return True
     has_asked, leader_has = clock.registers != 0, leader.registers != 0
     row = clock.registers_row if has_asked else leader.registers_row
     other = leader.registers_row if has_asked & leader_has else 0
-    suspect(Suspicion.REGISTERS_OF_SOME_WARPS, frame, row, 0, clock.registers, leader.registers, other)
+    asking = frame_of(block, index if has_asked else first)
+    suspect(Suspicion.REGISTERS_OF_SOME_WARPS, asking, row, 0, clock.registers, leader.registers, other)
     return False
 
 
@@ -73,11 +76,11 @@ def warps_agree(frame: WarpFrame, watch: BlockWatch, index: int) -> bool:
 def registers_at_end(frame: WarpFrame) -> None:
     """A block ends: look at all its setmaxnreg."""
     watch = watch_of(frame.block)
-    taking_row, giving_row, held, at_launch = 0, 0, 0, 0
+    taking_row, giving_row, held, at_launch, agree = 0, 0, 0, 0, 1
     for index in range(watch.warps):
         clock = async_clock(watch, index)
-        if not warps_agree(frame, watch, index):
-            return
+        if agree != 0 and not warps_agree(frame.block, watch, index):
+            agree = 0
         if clock.registers != 0:
             row = watch.watch.sites[clock.registers_row]
             at_launch = row.step

@@ -68,7 +68,9 @@ class View:
         index = clock.get(WarpClock.index)
         #: The running warp as a bit among those of its block.
         self.warp_bit = observed.code.constant(U32, 1) << index.to(U32)
-        self.synced = clock.get(WarpClock.synced).to(U32)
+        self.synced, self.converged = (
+            clock.get(each).to(U32) for each in (WarpClock.synced, WarpClock.converged)
+        )
         #: Whether the kernel has asynchronous operations.
         module = observed.code.module
         assert isinstance(module, WatchModule)
@@ -216,4 +218,6 @@ class CellVector:
             earlier = self._get(ShadowPlane.EARLIER_READER)
             self.cell.set(ShadowPlane.EARLIER_READER, moves.select(reader, earlier))
             self.cell.set(ShadowPlane.EARLIER_EPOCH, moves.select(read, held))
-        return (unordered & own).select(self._get(ShadowPlane.READ_LANES), 0)
+        # Those that have met since are ordered on hardware, unlike this lane: they are not put together.
+        apart = unordered & own & (read > self.spread(self.view.converged))
+        return apart.select(self._get(ShadowPlane.READ_LANES), 0)

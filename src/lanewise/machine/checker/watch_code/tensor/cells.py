@@ -120,10 +120,13 @@ def wrong_after_warp(
     # Stores of a warp after its own accesses: what it stores may depend on what it loaded.
     if is_own & (not by_pipe) & (flags & TensorFlag.READS == 0):
         return GOOD
-    found = awaited(watch, home, epoch, me, TensorWait.STORES if stores else TensorWait.LOADS)
-    if found == NOT_AWAITED:
-        return Suspicion.TENSOR_STORE_UNAWAITED if stores else Suspicion.TENSOR_LOAD_UNAWAITED
-    return Suspicion.TENSOR_UNORDERED if found == NOT_ORDERED else GOOD
+    answer = awaited(watch, home, epoch, me, TensorWait.STORES if stores else TensorWait.LOADS)
+    if answer == AWAITED:
+        return GOOD
+    # A wait that comes after the threads have synchronised is none.
+    if answer == NOT_ORDERED and ordered(watch, epoch, 0, EVERY_LANE, me) == UNORDERED:
+        return Suspicion.TENSOR_UNORDERED
+    return Suspicion.TENSOR_STORE_UNAWAITED if stores else Suspicion.TENSOR_LOAD_UNAWAITED
 
 
 @inlined
@@ -163,6 +166,7 @@ def note_cell(cell: TensorCell, epoch: int, who: int, flags: int) -> None:
     """Put an access of a cell on record."""
     if flags & TensorFlag.FREES != 0:
         cell.written = 0
+        cell.writer = 0
         cell.loaded = 0
         cell.used = 0
     elif flags & TensorFlag.WRITES != 0:
@@ -176,6 +180,29 @@ def note_cell(cell: TensorCell, epoch: int, who: int, flags: int) -> None:
     else:
         cell.loaded = epoch
         cell.loader = who
+
+
+@compiled()
+def groups_without_value(home: BlockWatch, groups: int, first: int, columns: int) -> int:
+    """Return those of some groups of lanes, as bits, in which one of some columns was never written."""
+    missing = 0
+    for group in range(LANE_GROUPS):
+        for column in range(first, min(first + columns, TENSOR_COLUMNS)):
+            if tensor_cell(home, group, column).written < home.start:
+                missing = missing | (1 << group)
+    return missing & groups
+
+
+@compiled()
+def leave_without_value(home: BlockWatch, groups: int, first: int, columns: int) -> None:
+    """A product has written columns of some groups of lanes, and its A has no value there: nor have they.
+
+    `writer` says who has written them.
+    """
+    for group in range(LANE_GROUPS):
+        for column in range(first, min(first + columns, TENSOR_COLUMNS)):
+            if (groups >> group) & 1 != 0:
+                tensor_cell(home, group, column).written = 0
 
 
 @compiled()
@@ -267,7 +294,9 @@ def look_at_cells(
         is_error = every_cell | (flags & TensorFlag.EVERY_COLUMN != 0) | (unwritten == columns)
         operand = flags >> OPERAND_SHIFT
         if is_error:
-            kind_of_read = Suspicion.TENSOR_UNWRITTEN
+            writer = tensor_cell(home, group_unwritten, first_unwritten).writer
+            is_hollow = (writer != 0) & (writer != me)
+            kind_of_read = Suspicion.TENSOR_HOLLOW if is_hollow else Suspicion.TENSOR_UNWRITTEN
             tell(frame, row, kind_of_read, group_unwritten, first_unwritten, operand, 0, me)
         elif flags & TensorFlag.ADVISES != 0:
             tell(frame, row, Suspicion.TENSOR_PARTLY_UNWRITTEN, 0, first_unwritten, operand, 0, me)

@@ -38,7 +38,11 @@ from lanewise.machine.checker.watch_code.proxy.extents import Extent
 from lanewise.machine.checker.watch_code.proxy.phases import follow_barrier, followed_barrier, phase_of_commit
 from lanewise.machine.checker.watch_code.proxy.remote_accesses import is_in_cluster, note_remote
 from lanewise.machine.checker.watch_code.proxy.tensor_commits import tensor_clock
-from lanewise.machine.checker.watch_code.tensor.cells import look_at_cells
+from lanewise.machine.checker.watch_code.tensor.cells import (
+    groups_without_value,
+    leave_without_value,
+    look_at_cells,
+)
 from lanewise.machine.checker.watch_code.watch_module import (
     LaneLongs,
     WatchCode,
@@ -173,14 +177,20 @@ def look_at_product(
     d, a = made.tensor_operands[product.D], made.tensor_operands[product.A]
     scale_a, scale_b = made.tensor_operands[product.SCALE_A], made.tensor_operands[product.SCALE_B]
     metadata = made.tensor_operands[product.METADATA_ADDRESS]
-    groups, columns = groups_of_rows(form, m, d), columns_of_d(form, m, n)
+    groups, columns, hollow = groups_of_rows(form, m, d), columns_of_d(form, m, n), 0
     # Which lanes of .ws have copies is not looked at.
     every = TensorFlag.EVERY_COLUMN if form & WS != 0 else TensorFlag.EVERY_CELL
     reads = TensorFlag.READS | TensorFlag.PIPE | every
     if form & TENSOR_A != 0:
         of_a = reads | TensorOperand.MATRIX_A << OPERAND_SHIFT
         of_k = LONG_A_COLUMNS if is_long(form, descriptor) else A_COLUMNS
-        look_at_cells(frame, row, home, groups, a & COLUMN_MASK, of_k, epoch, me, of_a)
+        if form & WS == 0:
+            hollow = groups_without_value(home, groups, a & COLUMN_MASK, of_k)
+        # Rows of A without a value give such rows of D, which nobody may read; if all are so, A is missing.
+        hollow = hollow if hollow != groups else 0
+        look_at_cells(frame, row, home, groups & ~hollow, a & COLUMN_MASK, of_k, epoch, me, of_a)
+        if hollow != 0:
+            look_at_cells(frame, row, home, hollow, a & COLUMN_MASK, of_k, epoch, me, TensorFlag.PIPE)
     if form & SPARSE != 0:
         of_metadata = reads | TensorOperand.METADATA << OPERAND_SHIFT
         first = (metadata & COLUMN_MASK) + (descriptor & SELECTOR_MASK if is_wide(form) else 0)
@@ -204,7 +214,10 @@ def look_at_product(
     adds = made.tensor_operands[product.ADDS] != 0
     writes = TensorFlag.WRITES | TensorFlag.PIPE
     flags = writes | reads if adds else writes
-    look_at_cells(frame, row, home, groups, d & COLUMN_MASK, columns, epoch, me, flags)
+    look_at_cells(frame, row, home, groups & ~hollow, d & COLUMN_MASK, columns, epoch, me, flags)
+    if hollow != 0:
+        look_at_cells(frame, row, home, hollow, d & COLUMN_MASK, columns, epoch, me, writes)
+        leave_without_value(home, hollow, d & COLUMN_MASK, columns)
 
 
 # what a product reads from shared memory --------------------------------------------------------------------
