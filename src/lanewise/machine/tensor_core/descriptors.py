@@ -50,14 +50,14 @@ def field_of(descriptor: Value, field: Field) -> Value:
 def _rows_of(major: Major, version: int) -> list[list[int]]:
     """Return the numbers of each swizzle mode, in the order of their codes; zeros for codes without one."""
     of_wgmma = version != TCGEN05_VERSION
-    modes = {each.code: each for each in SWIZZLE_MODES}
+    modes = {mode.code: mode for mode in SWIZZLE_MODES}
     if not of_wgmma:
-        modes = {each.tcgen05_code: each for each in TCGEN05_MODES}
+        modes = {mode.tcgen05_code: mode for mode in TCGEN05_MODES}
     rows = [[0] * _COLUMNS for _ in range(max(modes) + 1)]
     for code, mode in modes.items():
         grid = piece_grid(64, 16, 16, major, mode.name, version)
         line, piece = grid.line_modes[0], grid.piece_modes[0]
-        strides = [number for each in (*grid.line_modes, *grid.piece_modes) for number in _stride(each)]
+        strides = [number for mode in (*grid.line_modes, *grid.piece_modes) for number in _stride(mode)]
         bits = (each.bit_length() - 1 for each in (piece.extent, line.extent))
         rows[code] = [*strides, next(bits), mode.swizzle.zzz_msk, mode.swizzle.shift, next(bits)]
         assert not of_wgmma or (mode.swizzle.shift, line.extent) == (SHIFT, LINES_TOGETHER), grid
@@ -120,12 +120,12 @@ def each_piece(
     line, group, piece, further = map(stride_of, (_LINE, _GROUP, _PIECE, _FURTHER_PIECE))
     bits, swizzle = number(_PIECE_BITS), number(_SWIZZLE_BITS)
     shift: Value | int = number(_SHIFT) if is_tcgen05 else SHIFT
-    lines = [line * each for each in range(LINES_TOGETHER)]
+    lines = [line * number for number in range(LINES_TOGETHER)]
     if is_tcgen05:  # a pattern may have fewer than eight lines
         line_bits = number(_LINE_BITS)
-        numbers = [code.number(each) for each in range(LINES_TOGETHER)]
+        numbers = [code.number(number) for number in range(LINES_TOGETHER)]
         in_pattern = (code.constant(i64, 1) << line_bits) - 1
-        lines = [(each & in_pattern) * line + (each >> line_bits) * group for each in numbers]
+        lines = [(number & in_pattern) * line + (number >> line_bits) * group for number in numbers]
         group = group * (code.constant(i64, LINES_TOGETHER) >> line_bits)
     start = field_of(descriptor, fields["start_address"])
     pattern = field_of(descriptor, fields["base_offset"]) << 7

@@ -34,7 +34,7 @@ class Orders:
     def allow(self, vector_bits: int, instruction: Instruction) -> bool:
         """Whether every element of a vector is another one, as shuffles need it."""
         operands = (instruction.a, instruction.b, instruction.c, instruction.d)
-        lanes = vector_bits // min(each.slot_bits for each in operands)
+        lanes = vector_bits // min(operand.slot_bits for operand in operands)
         every = (self.left, self.right, self.c, self.d)
         return all(min(bits[: lanes.bit_length() - 1]) >= 0 for bits in every)
 

@@ -136,9 +136,9 @@ class FusedProduct:
         words = registers.load(Type("u", operand.slot_bits), self.vector_bits)
         vectors = permuted(code, words, order)
         if operand.shift or operand.slot_bits > fmt.word_bits:
-            vectors = [(each >> operand.shift).to(raw_type(fmt)) for each in vectors]
+            vectors = [(vector >> operand.shift).to(raw_type(fmt)) for vector in vectors]
         if fmt.bits < fmt.word_bits and fmt.bits < 19:
-            vectors = [each & ((1 << fmt.bits) - 1) for each in vectors]
+            vectors = [vector & ((1 << fmt.bits) - 1) for vector in vectors]
         lanes = vectors[0].type.lanes
         count = lanes * len(vectors)
         values, exps = code.room(f32, count), code.room(i8, count)

@@ -64,7 +64,7 @@ def raw_words(code: Code, registers: Registers, operand: Operand, order: tuple[i
     vectors = permuted(code, registers.load(word), order)
     fmt = operand.format
     if operand.shift or (operand.slot_bits > fmt.bits and fmt.bits < 16):
-        vectors = [(each >> operand.shift) & ((1 << fmt.bits) - 1) for each in vectors]
+        vectors = [(vector >> operand.shift) & ((1 << fmt.bits) - 1) for vector in vectors]
     return vectors
 
 
@@ -184,13 +184,13 @@ class StagedProduct:
     def _plain(self, module: ir.Module) -> None:
         code, items = self.code, self.products
         if self.model.sparse:
-            packed = self._put([self._element(each, "a") for each in self._words("a")])
+            packed = self._put([self._element(word, "a") for word in self._words("a")])
             a = self._room(i16, self.m * self.k)
             self._fill(a, self.m * self.k, code.constant(i16.by(8), 0))
             self.selections.spread(code, self.registers, packed, a, self.k_places)
         else:
-            a = self._put([self._element(each, "a") for each in self._words("a")])
-        b = self._put([self._element(each, "b") for each in self._words("b")])
+            a = self._put([self._element(word, "a") for word in self._words("a")])
+        b = self._put([self._element(word, "b") for word in self._words("b")])
         sizes = {
             "a_offsets": self.m * self.words * self.step.element.bits // 8,
             "b_offsets": self.words * self.n * self.step.element.bits // 8,
@@ -244,7 +244,7 @@ class StagedProduct:
             "sums": (i32, m * plan.strip), "more_sums": (i32, m * plan.strip), "unfit": (u8, m),
             "part": (f32, m * plan.strip),
         }  # fmt: skip
-        rooms: dict[str, Value | Pointer] = {name: self._room(*each) for name, each in sizes.items()}
+        rooms: dict[str, Value | Pointer] = {name: self._room(*size) for name, size in sizes.items()}
         numbers_given = {
             "lda": k, "ldb": n, "ld_sum": n, "rows": m, "blocks": blocks, "strips": strips, "first": 0,
             "last": strips, "scale_steps": model.scale_vec, "scale_columns": n,

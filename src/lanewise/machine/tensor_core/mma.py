@@ -66,7 +66,7 @@ def _product_step(module: ir.Module) -> ir.Function:
         address = Record(code, table + words.get(0) * MmaEntry.BYTES).get(MmaEntry.function)
         function = function_at(code, address, 3)
         given = [code["frame"], words.address + 8, code.constant(i64, 0)]
-        code.builder.call(function, [each.handle for each in given])
+        code.builder.call(function, [value.handle for value in given])
         code.give(0)
 
     return shared_code(module, "product_step", STEP_ARGUMENTS, write)

@@ -240,7 +240,7 @@ def _compute(instruction: Instruction, arch: str, memory: Any) -> None:
             # Scale factors have byte-id then thread-id; metadata has its selector alone.
             names = ("thread_id",) if name == "metadata" else ("byte_id", "thread_id")
             operand: Any = instruction.operands[name]
-            options[name] = operand.unpack(words(name), **{each: selectors.pop(0) for each in names})
+            options[name] = operand.unpack(words(name), **{name: selectors.pop(0) for name in names})
     if instruction.family == "wmma.mma" and instruction.satfinite:
         options["satfinite"] = True
     a, b, c = (instruction.operands[name].unpack(words(name)) for name in "abc")

@@ -76,7 +76,9 @@ class Selections:
             for row in range(operand.rows)
             for column in range(operand.cols)
         ]
-        return np.array([each.lane for each in elements]), np.array([each.slot for each in elements])
+        return np.array([element.lane for element in elements]), np.array(
+            [element.slot for element in elements]
+        )
 
     def _slot(self, code: Code, registers: Registers, name: str, index: Value) -> Value:
         """The bits of one element, chosen by the selectors."""

@@ -60,7 +60,7 @@ def lower(code: BlockCode, op: Op) -> None:
         }
         if statement.zero_mask is not None:
             given[product.ZERO_MASK] = code.lane_read(statement.zero_mask, U64, lane).to(i64)
-        words = [code.lane_read(each, U32, lane).to(U64) for each in statement.mask]
+        words = [code.lane_read(word, U32, lane).to(U64) for word in statement.mask]
         for number in range(0, len(words), 2):
             given[product.MASK + number // 2] = (words[number] | (words[number + 1] << 32)).to(i64)
         values = [given.get(number, code.number(0)) for number in range(len(_OPERANDS))]

@@ -132,7 +132,9 @@ def gather(
 
     def body(group: Value, piece: Value, addresses: list[Value]) -> None:
         stop_outside(code, addresses, limit, fault)
-        lines = [piece_elements(code, storage, Record(code, memory + each)) ^ sign for each in addresses]
+        lines = [
+            piece_elements(code, storage, Record(code, memory + address)) ^ sign for address in addresses
+        ]
         store_lines(code, out, lines, group, piece, turned)
 
     first = First(code["first_group"], code["first_piece"])
@@ -243,7 +245,7 @@ def spread(module: ir.Module, name: str, how: Spread, element: Type) -> ir.Funct
         values = [packed.load(begin + each) for each in range(how.selected)]
         # CUTLASS's compressor writes the code 0 for a group without elements: zeros may be anywhere.
         if how.selected > 1:
-            wrong = wrong & reduce(or_, (~each.equals(0) for each in values))
+            wrong = wrong & reduce(or_, (~value.equals(0) for value in values))
         with code.when(wrong):
             fault_in(code, code.record("operation"), FaultKind.TENSOR_PRODUCT, row, int(Wrong.BAD_METADATA))
             code.give(BlockAnswer.STOPPING)
@@ -282,7 +284,7 @@ def factors(module: ir.Module, name: str) -> ir.Function:
 
 def call_in(code: FunctionCode, function: ir.Function, values: list[Value | int]) -> None:
     """Write a call of one of these functions, after which the launch stops if it says so."""
-    handles = [code.number(each).handle for each in values]
+    handles = [code.number(value).handle for value in values]
     answer = Value(code, u32, code.builder.call(function, handles))
     with code.when(answer.differs(0)):
         code.give(BlockAnswer.STOPPING)

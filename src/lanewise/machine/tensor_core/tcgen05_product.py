@@ -267,7 +267,7 @@ class Tcgen05Product:
         Each block of a pair holds half of B's columns.
         """
         descriptor, blocks = self.descriptor, self.form.product.cta_group
-        parts = len({each.column for each in self._regions})
+        parts = len({region.column for region in self._regions})
         if blocks == 2 and parts == 1:
             return [(block, 0, descriptor.n // 2, block * (descriptor.n // 2)) for block in range(2)]
         size = descriptor.n // parts
@@ -283,7 +283,7 @@ class Tcgen05Product:
         program = code.program(self.model)
         keep: list[object] = [memory, program]
         padded = self.region_columns + -self.region_columns % self.strip
-        parts = sorted({each.column for each in self._regions})
+        parts = sorted({region.column for region in self._regions})
         rows = block_rows(descriptor.m, product.cta_group)
         a, b = STORAGE[code.a], STORAGE[code.b]
         groups = {"a": _grid(rows, code.packed_k, a, code.a_major)}
@@ -373,7 +373,9 @@ class Tcgen05Product:
         bits = self.code.element_bits
         if not bits:
             return {}
-        lanes = {each.row + i: each.lane + i for each in reversed(self._regions) for i in range(each.rows)}
+        lanes = {
+            region.row + i: region.lane + i for region in reversed(self._regions) for i in range(region.rows)
+        }
         places: AnyArray = np.zeros((len(lanes), self.code.k // METADATA[bits].group), np.uint32)
         for row, lane in lanes.items():
             for number in range(places.shape[1]):
@@ -516,7 +518,7 @@ class _Writer:
             checks.append((A, code.number(bits // 32), Wrong.A_COLUMNS))
         if self.how.scaled:
             fields = (ProductRecord.a_factor_columns, ProductRecord.b_factor_columns)
-            counts = [self._number(each) for each in fields]
+            counts = [self._number(field) for field in fields]
             checks += [
                 (number, count, Wrong.SCALE_COLUMNS)
                 for number, count in zip((SCALE_A, SCALE_B), counts, strict=True)
@@ -579,7 +581,7 @@ class _Writer:
         block = self._block(run.get(RunRow.block))
         fields = (RunRow.first_group, RunRow.groups, RunRow.first_piece, RunRow.pieces)
         values = [self.operation.address, block.address, self._operand(B)]
-        values += [*(run.get(each) for each in fields), out, columns, self._number(ProductRecord.b_sign)]
+        values += [*(run.get(field) for field in fields), out, columns, self._number(ProductRecord.b_sign)]
         call_in(self.code, self.gather_b, [*values])
 
     def _gather_shifted(self, columns: Value) -> None:

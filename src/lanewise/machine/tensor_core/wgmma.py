@@ -63,7 +63,7 @@ def step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
     instruction = named.on(kernel.arch)
     parsed = Statement(op, instruction)
     form = form_of(instruction, kernel.arch)
-    offsets = [each.offset for each in parsed.registers]
+    offsets = [register.offset for register in parsed.registers]
     pairs = [low | high << 32 for low, high in zip(offsets[::2], [*offsets[1::2], 0], strict=False)]
     is_chained = not kernel.is_traced and op.site in chained_products(kernel.program)
     flags = parsed.flags | (_CHAINED if is_chained else 0)
@@ -165,8 +165,10 @@ class _Writer:
         code, register = self.code, self.words.get(_SCALE_D)
         scales = code.variable(self.words.get(_SCALE_D + 8).differs(0))
         with code.when(register.differs(0)):
-            votes = [Record(code, each).get(register, U8, abi.LANES).differs(0) for each in warp_frames(code)]
-            bits = [code.bits(each) for each in votes]
+            votes = [
+                Record(code, frame).get(register, U8, abi.LANES).differs(0) for frame in warp_frames(code)
+            ]
+            bits = [code.bits(vote) for vote in votes]
             for bit in bits:
                 self._fault(
                     bit.differs(bits[0]) | (bit.differs(0) & bit.differs(-1)), WarpgroupFault.SCALES_DIFFER

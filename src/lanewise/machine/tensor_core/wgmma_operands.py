@@ -41,7 +41,7 @@ def columns_of(code: FunctionCode, lines: list[Value]) -> list[Value]:
     count, lanes = len(lines), lines[0].type.lanes
     while len(lines) > 1:  # the elements of all lines by turns
         half = len(lines) // 2
-        lines = [interleaved(code, lines[each], lines[each + half]) for each in range(half)]
+        lines = [interleaved(code, lines[number], lines[number + half]) for number in range(half)]
     return [lines[0].part(number * count, count) for number in range(lanes)]
 
 
@@ -82,7 +82,7 @@ def gather(module: ir.Module, bits: int, major: Major, turned: bool) -> ir.Funct
 
         def body(group: Value, piece: Value, addresses: list[Value]) -> None:
             stop_outside(code, addresses, limit, fault)
-            lines = [Record(code, memory + each).get(0, element, lanes) ^ sign for each in addresses]
+            lines = [Record(code, memory + address).get(0, element, lanes) ^ sign for address in addresses]
             store_lines(code, out, lines, group, piece, turned)
 
         each_piece(code, code["descriptor"], major, code["groups"], code["pieces"], body)
@@ -111,7 +111,7 @@ def _runs(layout: Layout, elements: int) -> dict[tuple[int, int], list[tuple[int
             words[row, column // slots] = value // slots, lane
     per_row = columns // slots
     return {
-        (row, first // 4): [words[row, first + each] for each in range(4)]
+        (row, first // 4): [words[row, first + number] for number in range(4)]
         for row in range(WARP_ROWS)
         for first in range(0, per_row, 4)
     }
@@ -122,7 +122,7 @@ def warp_frames(code: BlockCode) -> list[Value]:
     size = code.launch.get(LaunchRecord.frame_bytes)
     index = code.frame.get(abi.WarpFrame.index)
     first = code["frame"] - (index & (abi.WARPGROUP - 1)) * size
-    return [first + size * each for each in range(abi.WARPGROUP)]
+    return [first + size * warp for warp in range(abi.WARPGROUP)]
 
 
 def a_from_registers(module: ir.Module) -> ir.Function:
@@ -136,10 +136,10 @@ def a_from_registers(module: ir.Module) -> ir.Function:
         sign = code["sign"].to(u32).spread(4)
         runs = _runs(fragments.a_layout(WARP_ROWS, 16, 2), 2)
         for warp, frame in enumerate(warp_frames(code)):
-            registers = [Record(code, frame + places.load(each).to(u64).to(i64)) for each in range(4)]
+            registers = [Record(code, frame + places.load(number).to(u64).to(i64)) for number in range(4)]
             for (row, piece), words in runs.items():
                 register, lane = words[0]
-                assert words == [(register, lane + each) for each in range(4)]
+                assert words == [(register, lane + number) for number in range(4)]
                 value = registers[register].get(4 * lane, u32, 4) ^ sign
                 place = code["pitch"] * (warp * WARP_ROWS + row) + piece * PIECE_BYTES
                 code.record("out").pointer(place, u32).store(value)
@@ -159,10 +159,12 @@ def _accumulators(module: ir.Module, name: str, slot_bits: int, move: str) -> ir
         places, matrix = code.pointer("places", u32), code.pointer("matrix", u32)
         registers = TILE_COLUMNS * WARP_ROWS * slot_bits // (32 * abi.LANES)
         with code.loop(code["count"]) as tile:
-            offsets = [places.load(tile * registers + each).to(u64).to(i64) for each in range(registers)]
+            offsets = [places.load(tile * registers + number).to(u64).to(i64) for number in range(registers)]
             records = [Record(code, code["frame"] + offset) for offset in offsets]
             for row in range(0, WARP_ROWS, ROWS_TOGETHER):
-                rows = [matrix + (code["pitch"] * (row + each) + tile * TILE_COLUMNS) for each in range(4)]
+                rows = [
+                    matrix + (code["pitch"] * (row + number) + tile * TILE_COLUMNS) for number in range(4)
+                ]
                 first, even, odd = _cells(row)
                 if slot_bits == 32:
                     halves = [records[each].pointer(4 * first, u32) for each in (even, odd)]
@@ -193,7 +195,7 @@ def _move_words(code: BlockCode, halves: list[Pointer], rows: list[Pointer], mov
     """Write the move of four rows of 32-bit accumulators: even columns in one register, odd in another."""
     count = ROWS_TOGETHER * TILE_COLUMNS
     if move == "in":
-        even, odd = (each.load(0, count // 2) for each in halves)
+        even, odd = (half.load(0, count // 2) for half in halves)
         both = interleaved(code, even, odd)
         for number, row in enumerate(rows):
             row.store(both.part(number * TILE_COLUMNS, TILE_COLUMNS))

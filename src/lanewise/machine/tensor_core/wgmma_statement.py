@@ -79,7 +79,7 @@ class Statement:
     def _vector(self, operand: ResolvedOperand, instruction: Instruction, name: str) -> list[Register]:
         wanted = instruction.operands[name]
         elements = elements_of(operand)
-        registers = [each for each in elements if isinstance(each, Register) and each.bits == 32]
+        registers = [element for element in elements if isinstance(element, Register) and element.bits == 32]
         if len(registers) != len(elements) or len(registers) != wanted.registers:
             raise self.op.unsupported(f"{wanted.name} is {wanted.registers} registers of 32 bits")
         return registers
