@@ -100,9 +100,9 @@ class AddressBook:
         with self._lock:
             # Where device addresses are the host's, memory of the past may have had them.
             past = [each for each in list(self._collected) if first < each.first + each.stop - each.start]
-            for each in past:
-                if each.first < first + stop - start:
-                    self._collected.remove(each)
+            for gone in past:
+                if gone.first < first + stop - start:
+                    self._collected.remove(gone)
             self._add(array, AddressedMemory(start, stop, first, title, False, list(views)))
 
     def withdraw(self, array: Array) -> None:

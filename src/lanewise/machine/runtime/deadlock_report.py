@@ -84,23 +84,23 @@ def waiting_lanes(launch: LaunchState, stuck: list[BlockState]) -> Iterator[Wait
 
 def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str, int]:
     """Return the message of a deadlock (who waits for what, and what mends it), its kind, its first line."""
-    stuck = [each for each in (state.members or [state]) if not each[BlockRecord.ended]]
+    stuck = [member for member in (state.members or [state]) if not member[BlockRecord.ended]]
     lines = launch.compiled.launch_info.lines
     lanes = list(waiting_lanes(launch, stuck))
-    counts = Counter((lines[each.basic_block], each.reason) for each in lanes)
+    counts = Counter((lines[lane.basic_block], lane.reason) for lane in lanes)
     waits = "; ".join(
         f"{count} thread{'s wait' if count != 1 else ' waits'} "
         f"{_AWAITED.get(reason, f'at barrier {reason}')} before {_line(launch, line)}"
         for (line, reason), count in sorted(counts.items())
     )
     lacking = sorted(lacking_barriers(launch, lanes), key=lambda each: not each.is_cause)
-    missing = "".join(f"; {lack_in_words(launch, each)}" for each in lacking[:_MOST_NAMED])
+    missing = "".join(f"; {lack_in_words(launch, lack)}" for lack in lacking[:_MOST_NAMED])
     missing += _columns_in_words(lanes)
     exited = _exited(launch, stuck)
     where = (
         f"block {stuck[0].ctaid}" if len(stuck) == 1 else f"blocks {', '.join(str(b.ctaid) for b in stuck)}"
     )
-    causes = [lines[each.lane.basic_block] for each in lacking if each.is_cause]
+    causes = [lines[lack.lane.basic_block] for lack in lacking if lack.is_cause]
     first = min(causes or (line for line, _ in counts), default=0)
     message = f"deadlock in {where}: {waits}{missing}{exited}"
     return f"{message}\n{MEND}{_mend(launch, lanes, lacking)}", "deadlock", first
@@ -108,7 +108,7 @@ def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str,
 
 def _columns_in_words(lanes: list[WaitingLane]) -> str:
     """Return how many columns of tensor memory are allocated where lanes wait for some."""
-    blocks = {each.block[BlockRecord.linear]: each.block for each in lanes if _waits_for_columns(each)}
+    blocks = {lane.block[BlockRecord.linear]: lane.block for lane in lanes if _waits_for_columns(lane)}
     parts = []
     for block in blocks.values():
         record = block.tensor_allocator.view(np.int64)
@@ -133,7 +133,7 @@ MEND = "    mend: "
 def _mend(launch: LaunchState, lanes: list[WaitingLane], lacking: list[LackingBarrier]) -> str:
     """Return what ends a deadlock: what its first mbarrier lacks, or threads at another barrier."""
     # Lanes that wait for one of their warp which waits for a phase go on when the phase is complete.
-    at_phase = {(each.block.ctaid, each.warp) for each in lanes if each.reason == abi.WAITS_FOR_PHASE}
+    at_phase = {(lane.block.ctaid, lane.warp) for lane in lanes if lane.reason == abi.WAITS_FOR_PHASE}
     reasons = {
         lane.reason
         for lane in lanes
@@ -246,7 +246,7 @@ def _phase(block: BlockState, rank: int, offset: int) -> Phase | None:
 def _awaited_barrier(launch: LaunchState, waiting: WaitingLane) -> int | None:
     """Return the address of the mbarrier that a lane waits for in a basic block; None if it is not known."""
     ops = launch.compiled.blocks[waiting.basic_block].ops
-    op = next((each for each in ops if each.record.waits is Waits.PHASE), None)
+    op = next((op for op in ops if op.record.waits is Waits.PHASE), None)
     if op is None:
         return None
     base = op.address(1).base
@@ -289,7 +289,7 @@ def senders(launch: LaunchState, offset: int) -> tuple[list[Op], list[Op]]:
     for op in launch.compiled.program.sites:
         if op.has("mbarrier::complete_tx::bytes"):
             copies.append(op)
-        accesses = [each for each in op.record.memory if each.size is Size.MBARRIER]
+        accesses = [access for access in op.record.memory if access.size is Size.MBARRIER]
         if not accesses or not accesses[0].releases:
             continue
         symbol = sources.variable(op, op.address(accesses[0].operand).base)

@@ -168,7 +168,7 @@ def run_job(job: Job) -> JobResult:
     if job.variables:  # they belong to a module: jobs that run in one process must not share them
         module = parse(job.text)
     ready = compiled(module, module.entries[job.entry], job.arch)
-    copies = [np.array(each) for each in job.memory]
+    copies = [np.array(memory) for memory in job.memory]
     arguments = tuple(
         value.of(copies) if isinstance(value, Slice | MappedSlice) else value for value in job.values
     )
@@ -176,7 +176,11 @@ def run_job(job: Job) -> JobResult:
     for number, first, views in job.addressed:
         book.adopt(copies[number], first, views)
     launch = _JobLaunch(ready, job.shape, arguments, job.steps, range(*job.blocks), book)
-    variables = {each.name: as_bytes(each.host, each.size) for each in launch.allocations if each.is_variable}
+    variables = {
+        allocation.name: as_bytes(allocation.host, allocation.size)
+        for allocation in launch.allocations
+        if allocation.is_variable
+    }
     for name, image in job.variables.items():
         variables[name][:] = image
     launch.run()
@@ -240,7 +244,7 @@ def spread(
         first = whole.addresses.get(id(array))
         if first is None:
             return value
-        number = next(n for n, each in enumerate(pieces) if each.first <= first <= each.first + each.size)
+        number = next(n for n, piece in enumerate(pieces) if piece.first <= first <= piece.first + piece.size)
         start, writable = first - pieces[number].first, bool(array.flags.writeable)
         if array is not value and not isinstance(value, HandleArgument):
             return MappedSlice(number, start, array.shape, array.strides, array.dtype, writable, value.tensor)
@@ -260,12 +264,12 @@ def spread(
             steps,
             tuple(map(sent, values)),
             memory,
-            tuple(each.writable for each in pieces),
+            tuple(piece.writable for piece in pieces),
             variables,
             tuple(
-                (number, each.first, each.views)
-                for number, each in enumerate(pieces)
-                if not abi.ARGUMENT_BASE <= each.first < abi.ADDRESSED_BASE  # at an address of its own
+                (number, piece.first, piece.views)
+                for number, piece in enumerate(pieces)
+                if not abi.ARGUMENT_BASE <= piece.first < abi.ADDRESSED_BASE  # at an address of its own
             ),
         )
         for span in pairwise(edges.tolist())
@@ -275,18 +279,18 @@ def spread(
     agreed = [
         (
             target,
-            _agreed(f"argument {piece.name}", target.size, spans, [each.memory[number] for each in done]),
+            _agreed(f"argument {piece.name}", target.size, spans, [result.memory[number] for result in done]),
         )
         for number, (piece, target) in enumerate(zip(pieces, memory, strict=True))
     ] + [
-        (target, _agreed(f"variable {name}", target.size, spans, [each.variables[name] for each in done]))
+        (target, _agreed(f"variable {name}", target.size, spans, [result.variables[name] for result in done]))
         for name, target in variables.items()
     ]
     for target, written in agreed:
-        for each in written:
-            target[each.offsets] = each.values
+        for write in written:
+            target[write.offsets] = write.values
     whole.write_back()
-    sys.stdout.write("".join(each.printed for each in done))
+    sys.stdout.write("".join(result.printed for result in done))
 
 
 def _results(executor: Executor, jobs: list[Job], blocks: int, progress: Progress | None) -> list[JobResult]:
@@ -314,20 +318,20 @@ def _results(executor: Executor, jobs: list[Job], blocks: int, progress: Progres
 
 def _agreed(title: str, size: int, spans: Sequence[tuple[int, int]], written: list[Written]) -> list[Written]:
     """Return what all jobs wrote; raise an error if two wrote different values to one byte."""
-    if sum(each.offsets.size for each in written) == 0:
+    if sum(write.offsets.size for write in written) == 0:
         return written
     seen: npt.NDArray[np.int32] = np.zeros(size, np.int32)  # the job that wrote each byte, counted from 1
     values = np.zeros(size, np.uint8)
-    for number, each in enumerate(written):
-        before = seen[each.offsets]
-        wrong = np.flatnonzero((before > 0) & (values[each.offsets] != each.values))
+    for number, write in enumerate(written):
+        before = seen[write.offsets]
+        wrong = np.flatnonzero((before > 0) & (values[write.offsets] != write.values))
         if wrong.size:
-            other, offset = spans[before[wrong[0]] - 1], each.offsets[wrong[0]]
+            other, offset = spans[before[wrong[0]] - 1], write.offsets[wrong[0]]
             raise CannotSpread(
                 f"{title}: blocks {other[0]} to {other[1] - 1} and blocks {spans[number][0]} to "
                 f"{spans[number][1] - 1} wrote different values to byte {offset}; nothing was merged. "
                 "Blocks that write to one place cannot be spread over an executor"
             )
-        seen[each.offsets] = number + 1
-        values[each.offsets] = each.values
+        seen[write.offsets] = number + 1
+        values[write.offsets] = write.values
     return written

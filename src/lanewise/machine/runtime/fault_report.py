@@ -65,7 +65,7 @@ def _describe_address(launch: LaunchState, address: int, space: str) -> str:
         heap = ", or malloc found no memory" if launch.compiled.launch_info.uses_heap else ""
         return f"address {address:#x} is {what}: None or 0 was passed, or nothing gave it a value{heap}"
     collected = launch.book.collected_at(address)
-    if collected is not None and not any(address in each for each in launch.allocations):
+    if collected is not None and not any(address in allocation for allocation in launch.allocations):
         where = f"byte {address - collected.first} of {collected.title}, which was freed"
         return f"address {address:#x} is {where}: keep the array for as long as kernels use its address"
     if not launch.allocations:
@@ -104,7 +104,7 @@ def faulting_access(launch: LaunchState, state: BlockState, op: Op) -> LocatedAc
     located = accesses(op)
     if len(located) < 2:
         return located[0] if located else None
-    if any(each.access.proxy is Proxy.ASYNC for each in located):
+    if any(access.access.proxy is Proxy.ASYNC for access in located):
         return _asynchronous_access(state, located)
     target = located[0]
     fault, base = state[BlockRecord.fault_address], target.address.base
@@ -129,15 +129,15 @@ def _asynchronous_access(state: BlockState, located: list[LocatedAccess]) -> Loc
     """Return the access of a bulk copy whose address faulted; else the one to global memory."""
     fault = state[BlockRecord.fault_address]
     warp, lane = state[BlockRecord.fault_warp], state[BlockRecord.fault_lane]
-    for each in located:
-        base = each.address.base
+    for access in located:
+        base = access.address.base
         if isinstance(base, Register):
             start = int(state.lanes(warp, base.offset, base.bits)[lane])
         else:
             start = base.address if isinstance(base, Symbol) else base.bits
-        if start + each.address.offset == fault:
-            return each
-    return next((each for each in located if each.space == "global"), located[0])
+        if start + access.address.offset == fault:
+            return access
+    return next((access for access in located if access.space == "global"), located[0])
 
 
 def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:

@@ -61,7 +61,9 @@ class FreeRanges:
     def _find(self, size: int) -> int | None:
         """Return the start of a range of at least a size, of the first class that has one."""
         least = _class_of(size)
-        for number in sorted(each for each, starts in self._classes.items() if starts and each >= least):
+        for number in sorted(
+            class_of for class_of, starts in self._classes.items() if starts and class_of >= least
+        ):
             for start in self._classes[number]:
                 if self._ends[start] - start >= size:
                     return start

@@ -131,7 +131,7 @@ class HostArrays:
 
     def caller_memory(self, allocation: Allocation) -> Bytes:
         """Return the bytes of an allocation where the caller has them, not in a copy of the launch."""
-        own = (each.own for each in self.staged if address(each.copy) == allocation.host)
+        own = (staged.own for staged in self.staged if address(staged.copy) == allocation.host)
         return next(own, as_bytes(allocation.host, allocation.size))
 
     def _host(self, start: int, size: int, writable: bool) -> int:

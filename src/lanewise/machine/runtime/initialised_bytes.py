@@ -64,8 +64,8 @@ class InitialisedBytes:
     def take_all_as_initialised(self) -> None:
         """Count everything as written: something ran that does not keep account of what it writes."""
         with self._lock:
-            for each in list(self._ranges.values()):
-                self._ranges[each.first] = each._replace(marks=None)
+            for known in list(self._ranges.values()):
+                self._ranges[known.first] = known._replace(marks=None)
 
     def _at(self, first: int, size: int) -> _Range | None:
         """Return the followed memory in which a range lies."""
@@ -109,9 +109,9 @@ class InitialisedBytes:
     def settle_all(self) -> None:
         """Keep no marks of memory all of which is written: a launch has marked what it wrote."""
         with self._lock:
-            for each in list(self._ranges.values()):
-                if each.marks is not None:
-                    self.settle(each.first, each.size)
+            for known in list(self._ranges.values()):
+                if known.marks is not None:
+                    self.settle(known.first, known.size)
 
     def settle(self, first: int, size: int) -> None:
         """Keep no marks of the memory in which a range lies if all of it is written."""

@@ -141,7 +141,7 @@ class Launch(LaunchState):
         finally:
             self.compiled.launched(time.perf_counter() - began)
             self.write_back()
-        failed = next((each for each in errors if not isinstance(each, _Interrupted)), None)
+        failed = next((error for error in errors if not isinstance(error, _Interrupted)), None)
         errors.clear()  # an error refers to this frame, so the frame must not refer to it
         if failed is not None:
             try:
@@ -151,8 +151,8 @@ class Launch(LaunchState):
 
     def write_back(self) -> None:
         """Write what was done in copies of the caller's memory, where there are any, to that memory."""
-        for each in self.arrays.staged:
-            each.write_back()
+        for staged in self.arrays.staged:
+            staged.write_back()
 
     def say(self, state: BlockState, text: str) -> None:
         """Print what a thread of a block prints."""
@@ -181,7 +181,7 @@ class Launch(LaunchState):
         """Return blocks done and blocks in all; any thread may call it while the launch runs."""
         # The running blocks are read first, so that none is counted as done too early.
         running = sum(self.running) * self.shape.cluster_blocks
-        begun = sum(each.begun for each in dict.fromkeys(self.queues))
+        begun = sum(queue.begun for queue in dict.fromkeys(self.queues))
         return max(0, begun - running), len(self.blocks)
 
     def stop(self) -> None:

@@ -286,8 +286,8 @@ class ResidentBlocks:
         """Judge a round of all blocks: if none made progress, and memory has not changed, none ever will."""
         blocks, progress = self.looked_at, self.progress
         self.progress = False
-        self.settling = not progress and all(each.stuck for each in blocks)
-        if not self.settling or not blocks or any(each.left for each in blocks):
+        self.settling = not progress and all(block.stuck for block in blocks)
+        if not self.settling or not blocks or any(block.left for block in blocks):
             self.quiet_memory = None
         elif self.judge is None:
             if hasattr(os, "sched_yield"):  # blocks of other host threads may have to do something
@@ -312,7 +312,7 @@ class ResidentBlocks:
     def _end_launch(self, residents: list[Resident], certain: bool) -> None:
         """Let the judge end a launch that does not end by itself."""
         assert self.judge is not None
-        blocks = [member for each in residents for member in each.state.members]
+        blocks = [member for resident in residents for member in resident.state.members]
         stuck = sorted(blocks, key=lambda state: state[BlockRecord.linear])
         self.judge(Stuck(stuck, self.queue.left, certain))
 
