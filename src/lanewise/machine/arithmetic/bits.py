@@ -30,7 +30,7 @@ def logic(lanes: Lanes, op: Op) -> None:
 def lop3(lanes: Lanes, op: Op) -> None:
     """Lower lop3: any function of three bits, given by a table; a predicate tells if any bit is set."""
     destination, *predicate = elements_of(op.operands[0])
-    a, b, c = (lanes.read(each, U32) for each in op.operands[1:4])
+    a, b, c = (lanes.read(operand, U32) for operand in op.operands[1:4])
     table = op.operands[4]
     if not isinstance(table, Immediate):
         raise op.unsupported("its table is no constant")
@@ -94,7 +94,7 @@ def shift(lanes: Lanes, op: Op) -> None:
 
 def funnel(lanes: Lanes, op: Op) -> None:
     """Lower shf: two registers are shifted as one of 64 bits, and 32 bits of the result are kept."""
-    low, high, count = (lanes.read(each, U32) for each in op.operands[1:4])
+    low, high, count = (lanes.read(operand, U32) for operand in op.operands[1:4])
     count = count & 31 if op.has("wrap") else (count > 32).select(lanes.constant(U32, 32), count)
     both = low.to(U64) | (high.to(U64) << 32)
     result = (both << count.to(U64) >> 32).to(U32) if op.has("l") else (both >> count.to(U64)).to(U32)
@@ -106,7 +106,7 @@ def _field(lanes: Lanes, op: Op, first: int, bits: int) -> tuple[Value, Value]:
 
     For 64-bit words all bits count (measured on an H200).
     """
-    position, length = (lanes.read(each, U32) for each in op.operands[first : first + 2])
+    position, length = (lanes.read(operand, U32) for operand in op.operands[first : first + 2])
     if bits == 32:
         return position & 0xFF, length & 0xFF
     most = lanes.constant(U32, 0xFF)
@@ -135,7 +135,7 @@ def extract(lanes: Lanes, op: Op) -> None:
 def insert(lanes: Lanes, op: Op) -> None:
     """Lower bfi: insert a bit field into a word."""
     type = integer_type(op)
-    a, b = (lanes.read(each, type) for each in op.operands[1:3])
+    a, b = (lanes.read(operand, type) for operand in op.operands[1:3])
     position, length = _field(lanes, op, 3, type.bits)
     ones = shifted(lanes.constant(type, -1), length, left=True)
     field = shifted(~ones, position, left=True)
@@ -144,7 +144,7 @@ def insert(lanes: Lanes, op: Op) -> None:
 
 def mask(lanes: Lanes, op: Op) -> None:
     """Lower bmsk: a mask of `length` ones that begins at a bit position."""
-    position, length = (lanes.read(each, U32) for each in op.operands[1:3])
+    position, length = (lanes.read(operand, U32) for operand in op.operands[1:3])
     if op.has("wrap"):
         position, length = position & 31, length & 31
     ones = ~shifted(lanes.constant(U32, -1), length, left=True)
@@ -165,7 +165,7 @@ def extend(lanes: Lanes, op: Op) -> None:
 
 def permute(lanes: Lanes, op: Op) -> None:
     """Lower prmt: pick four of the eight bytes of two registers."""
-    a, b, selector = (lanes.read(each, U32) for each in op.operands[1:4])
+    a, b, selector = (lanes.read(operand, U32) for operand in op.operands[1:4])
     both = a.to(U64) | (b.to(U64) << 32)
     mode = next((each for each in ("f4e", "b4e", "rc8", "ecl", "ecr", "rc16") if op.has(each)), "")
     result = lanes.constant(U32, 0)

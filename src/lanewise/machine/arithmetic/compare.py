@@ -48,12 +48,12 @@ def _operands(lanes: Lanes, op: Op, fmt: str) -> tuple[Value, Value]:
     """Return the two compared operands as numbers: 16-bit floats widened to f32, .ftz applied."""
     sources = op.operands[1:3]
     if fmt in ("f16", "bf16"):
-        words = [lanes.read(each, Type("u", 16)) for each in sources]
+        words = [lanes.read(source, Type("u", 16)) for source in sources]
         if op.has("ftz") and fmt == "f16":
             words = [flush_half(word) for word in words]
         return widen(words[0], fmt), widen(words[1], fmt)
     type = f32 if fmt == "f32" else f64 if fmt == "f64" else type_of(fmt)
-    a, b = (lanes.number(each, type) for each in sources)
+    a, b = (lanes.number(source, type) for source in sources)
     if op.has("ftz") and fmt == "f32":
         a, b = flush(a), flush(b)
     return a, b
@@ -72,7 +72,7 @@ def _combined(lanes: Lanes, op: Op, comparison: Value) -> Value:
 
 def _comparison(op: Op) -> str:
     """Return the name of the comparison among an instruction's modifiers."""
-    name = next((each for each in op.modifiers if each in COMPARISONS), "")
+    name = next((modifier for modifier in op.modifiers if modifier in COMPARISONS), "")
     if not name:
         raise op.unsupported("it names no comparison")
     return name
@@ -84,7 +84,7 @@ def setp(lanes: Lanes, op: Op) -> None:
     name = _comparison(op)
     first, *second = elements_of(op.operands[0])
     if fmt in ("f16x2", "bf16x2"):
-        pairs = [halves(lanes.read(each, U32)) for each in op.operands[1:3]]
+        pairs = [halves(lanes.read(operand, U32)) for operand in op.operands[1:3]]
         results = []
         for side in (0, 1):
             words = [pair[side] for pair in pairs]
@@ -108,14 +108,14 @@ def set_(lanes: Lanes, op: Op) -> None:
     result, fmt = op.types[0], op.types[-1]
     name = _comparison(op)
     if fmt in ("f16x2", "bf16x2"):
-        pairs = [halves(lanes.read(each, U32)) for each in op.operands[1:3]]
+        pairs = [halves(lanes.read(operand, U32)) for operand in op.operands[1:3]]
         word = lanes.constant(U32, 0)
         one = {"f16x2": 0x3C00, "bf16x2": 0x3F80}.get(result, 0xFFFF)
         for side in (0, 1):
             words = [pair[side] for pair in pairs]
             if op.has("ftz") and fmt == "f16x2":
-                words = [flush_half(each) for each in words]
-            a, b = (widen(each, fmt.removesuffix("x2")) for each in words)
+                words = [flush_half(word) for word in words]
+            a, b = (widen(word, fmt.removesuffix("x2")) for word in words)
             holds = _combined(lanes, op, compare(op, name, a, b))
             word = word | holds.select(lanes.constant(U32, one << 16 * side), 0)
         lanes.write(op.operands[0], word)
@@ -133,7 +133,7 @@ def set_(lanes: Lanes, op: Op) -> None:
 def selp(lanes: Lanes, op: Op) -> None:
     """Lower selp: a where the predicate holds, else b."""
     type = type_of(op.types[-1])
-    a, b = (lanes.read(each, type) for each in op.operands[1:3])
+    a, b = (lanes.read(operand, type) for operand in op.operands[1:3])
     lanes.write(op.operands[0], lanes.read(op.operands[3], BOOL).select(a, b))
 
 
@@ -141,7 +141,7 @@ def slct(lanes: Lanes, op: Op) -> None:
     """Lower slct: a where c is not negative, else b."""
     chosen, tested = op.types[0], op.types[-1]
     type = type_of(chosen)
-    a, b = (lanes.read(each, type) for each in op.operands[1:3])
+    a, b = (lanes.read(operand, type) for operand in op.operands[1:3])
     if tested == "f32":
         c = lanes.read(op.operands[3], f32)
         c = flush(c) if op.has("ftz") else c

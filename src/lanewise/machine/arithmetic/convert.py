@@ -20,7 +20,7 @@ _FLOATS = ("f16", "bf16", "f32", "f64", "tf32")
 
 def _mode(op: Op) -> str:
     """Return the rounding mode that a cvt names, to nearest if it names none."""
-    return next((each for each in op.modifiers if each in (*ROUNDINGS, "rna")), "rn")
+    return next((modifier for modifier in op.modifiers if modifier in (*ROUNDINGS, "rna")), "rn")
 
 
 def single_nan(value: Value) -> Value:
@@ -74,7 +74,7 @@ def _integer_odd(value: Value) -> Value:
 
 def _to_integer(lanes: Lanes, op: Op, value: Value, target: Type) -> Value:
     """Convert a float to an integer, rounded and clamped to the target's range."""
-    rounding = next((each for each in op.modifiers if each in _TO_INTEGER), "rzi")
+    rounding = next((modifier for modifier in op.modifiers if modifier in _TO_INTEGER), "rzi")
     whole = intrinsic(_TO_INTEGER[rounding], value)
     name = "fptosi.sat" if target.kind == "i" else "fptoui.sat"
     wide = Type(target.kind, max(target.bits, 32)).by(lanes.count)
@@ -157,7 +157,7 @@ def _with_floats(lanes: Lanes, op: Op, target: str, source: str) -> None:
         goal = type_of(target)
         lanes.write(op.operands[0], _to_integer(lanes, op, value, goal).to(goal))
         return
-    whole = next((each for each in op.modifiers if each in _TO_INTEGER), "")
+    whole = next((modifier for modifier in op.modifiers if modifier in _TO_INTEGER), "")
     if whole:
         value = quiet(intrinsic(_TO_INTEGER[whole], value), value)
     if op.has("ftz") and value.type.bits == 32:

@@ -51,7 +51,7 @@ def _apart(lanes: Lanes, op: Op, element: str, count: int) -> list[Value]:
 
 def _mode(op: Op) -> str:
     """Return the rounding mode that a cvt names, to nearest if it names none."""
-    return next((each for each in op.modifiers if each in (*ROUNDINGS, "rs")), "rn")
+    return next((modifier for modifier in op.modifiers if modifier in (*ROUNDINGS, "rs")), "rn")
 
 
 def scale(value: Value, mode: str, saturate: bool) -> Value:
@@ -77,11 +77,11 @@ def _from_scale(word: Value) -> Value:
 def pack(lanes: Lanes, op: Op, target: str, source: str) -> None:
     """Lower cvt from f32 to a packed type; the first operand goes to the highest element."""
     element, count = packed(target)
-    sources = [each for operand in op.operands[1:] for each in elements_of(operand)]
+    sources = [element for operand in op.operands[1:] for element in elements_of(operand)]
     stochastic = op.has("rs")
     if source != "f32" or len(sources) != count + stochastic:
         raise op.unsupported("of these operands")
-    values = [lanes.read(each, f32) for each in sources[:count]][::-1]
+    values = [lanes.read(source, f32) for source in sources[:count]][::-1]
     words = []
     bits = _RANDOM.get(element, 8)
     for index, value in enumerate(values):

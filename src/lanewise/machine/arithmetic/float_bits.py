@@ -49,7 +49,7 @@ def min_max(lanes: Lanes, op: Op) -> None:
         bits = values[0].type.bits
         if op.has("abs") and not op.has("xorsign"):
             unsigned, clear = Type("u", bits), (1 << bits - 1) - 1
-            values = [(each.view(unsigned) & clear).view(each.type) for each in values]
+            values = [(value.view(unsigned) & clear).view(value.type) for value in values]
         best = values[0]
         for other in values[1:]:
             best = pick(op, op.opcode == "max", best, other, nan)
@@ -58,7 +58,7 @@ def min_max(lanes: Lanes, op: Op) -> None:
     if fmt in ("f32", "f64"):
         type = f32 if fmt == "f32" else f64
         read = lanes.read if op.has("xorsign") else lanes.number  # the sign of a NaN counts for .xorsign
-        values = [flushed_input(op, read(each, type)) for each in op.operands[1:]]
+        values = [flushed_input(op, read(operand, type)) for operand in op.operands[1:]]
         lanes.write(op.operands[0], chosen(values, 0x7FFFFFFF if type is f32 else 0x7FFFFFFFFFFFFFFF))
         return
 
@@ -104,7 +104,7 @@ def pick(op: Op, larger: bool, a: Value, b: Value, nan: int = 0x7FFFFFFF) -> Val
 def copysign(lanes: Lanes, op: Op) -> None:
     """Lower copysign: the sign of a with the magnitude of b."""
     bits = 32 if float_type(op) == "f32" else 64
-    a, b = (lanes.read(each, Type("u", bits)) for each in op.operands[1:3])
+    a, b = (lanes.read(operand, Type("u", bits)) for operand in op.operands[1:3])
     top = 1 << bits - 1
     lanes.write(op.operands[0], (a & top) | (b & (top - 1)))
 

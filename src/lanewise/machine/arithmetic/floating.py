@@ -42,10 +42,10 @@ def write_halves(lanes: Lanes, op: Op, fmt: str, compute: Any) -> None:
     """Write the result of `compute` on 16-bit words, or on both halves of 32-bit words."""
     element, count = PACKED.get(fmt, (fmt, 1))
     if count == 1:
-        words = [lanes.read(each, Type("u", 16)) for each in op.operands[1:]]
+        words = [lanes.read(operand, Type("u", 16)) for operand in op.operands[1:]]
         lanes.write(op.operands[0], compute(element, words))
         return
-    pairs = [integer.halves(lanes.read(each, U32)) for each in op.operands[1:]]
+    pairs = [integer.halves(lanes.read(operand, U32)) for operand in op.operands[1:]]
     low, high = (compute(element, [pair[side] for pair in pairs]) for side in (0, 1))
     lanes.write(op.operands[0], integer.joined(low, high))
 
@@ -79,16 +79,16 @@ def _general(lanes: Lanes, op: Op, name: str) -> None:
         write_halves(lanes, op, fmt, partial(_small_result, op, name))
         return
     if fmt == "f32x2":
-        words = [lanes.read(each, U64) for each in op.operands[1:]]
+        words = [lanes.read(operand, U64) for operand in op.operands[1:]]
         results = []
         for side in (0, 32):
             halves = [flushed_input(op, (word >> side).to(U32).view(f32)) for word in words]
             results.append(finished(lanes, op, name, halves, operate(lanes, name, halves, rounding_of(op))))
-        low, high = (each.view(U32).to(U64) for each in results)
+        low, high = (result.view(U32).to(U64) for result in results)
         lanes.write(op.operands[0], low | (high << 32))
         return
     type = f32 if fmt == "f32" else f64
-    values = [flushed_input(op, lanes.number(each, type)) for each in op.operands[1:]]
+    values = [flushed_input(op, lanes.number(operand, type)) for operand in op.operands[1:]]
     if type is f32:
         result = rounded(lanes, name, values, rounding_of(op))
         lanes.write_number(op.operands[0], finished(lanes, op, name, values, result))

@@ -17,7 +17,7 @@ U32, I32, U64 = Type("u", 32), Type("i", 32), Type("u", 64)
 def operands(lanes: Lanes, op: Op, type: Type, count: int | None = None) -> list[Value]:
     """Return the source operands of an instruction, all read as one type."""
     sources = op.operands[1:] if count is None else op.operands[1 : 1 + count]
-    return [lanes.read(each, type) for each in sources]
+    return [lanes.read(source, type) for source in sources]
 
 
 def is_float(op: Op) -> bool:
@@ -59,7 +59,7 @@ def in_halves(lanes: Lanes, op: Op, compute: object) -> bool:
     if not types or types[-1] not in ("u16x2", "s16x2"):
         return False
     kind: Kind = "i" if types[-1] == "s16x2" else "u"
-    words = [lanes.read(each, U32) for each in op.operands[1:]]
+    words = [lanes.read(operand, U32) for operand in op.operands[1:]]
     pairs = [halves(word, kind) for word in words]
     assert callable(compute)
     lanes.write(op.operands[0], joined(*(compute(*each) for each in zip(*pairs, strict=True))))
@@ -246,7 +246,7 @@ def dot(lanes: Lanes, op: Op) -> None:
     if len(kinds) != 2:
         raise op.unsupported("it names two types, each .u32 or .s32")
     signed = [kind == "s32" for kind in kinds]
-    a, b, c = (lanes.read(each, U32) for each in op.operands[1:4])
+    a, b, c = (lanes.read(operand, U32) for operand in op.operands[1:4])
 
     def element(word: Value, index: int, bits: int, sign: bool) -> Value:
         up = 32 - bits * (index + 1)

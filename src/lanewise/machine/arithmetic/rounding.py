@@ -43,7 +43,7 @@ def rounding_of(op: Op) -> str:
 
 def plain(code: Code, name: str, values: list[Value]) -> Value:
     """Return an operation in the host's current rounding mode."""
-    builder, handles = code.builder, [each.handle for each in values]
+    builder, handles = code.builder, [value.handle for value in values]
     match name:
         case "add":
             return values[0] + values[1]
@@ -74,12 +74,12 @@ def _in_mode(lanes: Lanes, name: str, values: list[Value], mode: str) -> Value:
         inner.function.attributes.add("noinline")
         inner.function.linkage = "internal"
         element = type.by(1)
-        loaded = [inner.pointer(each, element).load(0, type.lanes) for each in arguments]
+        loaded = [inner.pointer(argument, element).load(0, type.lanes) for argument in arguments]
         inner.pointer("out", element).store(plain(inner, name, loaded))
         inner.end()
         wrapper = Code(module, label, (*arguments, "out"))
         with float_mode(wrapper, mode):
-            wrapper.call(inner, **{each: wrapper[each] for each in inner.arguments})
+            wrapper.call(inner, **{argument: wrapper[argument] for argument in inner.arguments})
         wrapper.end()
 
     outer = shared(code.module, label, ir.FunctionType(ir.VoidType(), [ir.LONG.as_pointer()]), write)

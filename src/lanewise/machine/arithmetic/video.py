@@ -148,7 +148,7 @@ def compare(lanes: Lanes, op: Op) -> None:
 
 
 def _comparison(op: Op) -> str:
-    name = next((each for each in op.modifiers if each in _COMPARE), "")
+    name = next((modifier for modifier in op.modifiers if modifier in _COMPARE), "")
     if not name:
         raise op.unsupported("it names no comparison")
     return name
@@ -161,8 +161,8 @@ def multiply_add(lanes: Lanes, op: Op) -> None:
     the types and minus signs decide whether the sum does.
     """
     _, first, second = _signs(op)
-    negated = [isinstance(each, Negated) for each in op.operands[1:4]]
-    plain = [each.operand if isinstance(each, Negated) else each for each in op.operands[1:4]]
+    negated = [isinstance(operand, Negated) for operand in op.operands[1:4]]
+    plain = [operand.operand if isinstance(operand, Negated) else operand for operand in op.operands[1:4]]
     minus = negated[0] != negated[1]
     signed = first or second or minus or negated[2]
     a, b = (
@@ -189,8 +189,10 @@ def parallel(lanes: Lanes, op: Op) -> None:
     signs = _signs(op)
     result = signs[0] if name != "vset" else False
     first, second = signs[-2:]
-    registers = [each.register if isinstance(each, RegisterPart) else each for each in op.operands[:3]]
-    sources = [lanes.read(each, U32) for each in registers[1:]]
+    registers = [
+        operand.register if isinstance(operand, RegisterPart) else operand for operand in op.operands[:3]
+    ]
+    sources = [lanes.read(register, U32) for register in registers[1:]]
     third = lanes.read(op.operands[3], U32)
 
     def chosen(operand: ResolvedOperand, start: int) -> list[int]:
