@@ -213,14 +213,14 @@ def lower_store(code: BlockCode, op: Op) -> None:
     size = bits // 8 * len(elements)
     function = storer(code.module) if is_told else _global_storer(code.module, located.space)
     with code.each_lane(code.bits(code.active(op))) as lane:
-        words: list[Value] = [code.lane_read(each, Type("u", bits), lane).to(U64) for each in elements]
+        words: list[Value] = [code.lane_read(element, Type("u", bits), lane).to(U64) for element in elements]
         if bits == 32:  # two to a word
             words += [code.constant(U64, 0)] * (len(words) % 2)
             words = [low | (high << 32) for low, high in zip(words[::2], words[1::2], strict=True)]
         words += [code.constant(U64, 0)] * (2 - len(words))
         target = code.address_of(located.address, lane).to(i64)
         barrier = code.address_of(op.address(2), lane).to(i64) if is_told else code.number(0)
-        data = [each.to(i64) for each in words]
+        data = [word.to(i64) for word in words]
         values: list[Value | int] = [code["frame"], op.site, lane, target, size, barrier, combine, *data]
         stop_unless_done(code, call(code, function, values))
 

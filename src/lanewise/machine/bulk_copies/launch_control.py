@@ -36,8 +36,8 @@ def try_cancel(code: BlockCode, op: Op) -> None:
     # A variable, or an address in .shared::cta, is no generic one.
     places = [op.address(number) for number in range(2)]
     starts = [
-        abi.SHARED_WINDOW if op.space == "generic" and isinstance(each.base, Register) else 0
-        for each in places
+        abi.SHARED_WINDOW if op.space == "generic" and isinstance(place.base, Register) else 0
+        for place in places
     ]
     with code.each_lane(code.bits(code.active(op))) as lane:
         target, barrier = (
@@ -58,7 +58,9 @@ def _write_try_cancel(code: BlockCode) -> None:
     # Only numbers of clusters that exist have a place in the order.
     asked = is_left.select(divided(code, number, blocks)[0], code.number(0))
     cluster = block_in_order(code, launch, shared_permuted(code.module), asked)
-    x, y, z = (is_left.select(each, code.number(_COORDINATE)) for each in first_blocks(code, launch, cluster))
+    x, y, z = (
+        is_left.select(block, code.number(_COORDINATE)) for block in first_blocks(code, launch, cluster)
+    )
     low, high = x | (y << _COORDINATE_BITS), z | (is_left.to(i64) << _COORDINATE_BITS)
     own = block.get(BlockRecord.rank)
     with code.loop(blocks) as rank:

@@ -55,7 +55,7 @@ class Issue:
         code = self.code
         flags |= {"generic": GENERIC, "shared": CLUSTER}.get(space, 0)
         numbers = [size, code.number(1), code.number(flags), code["site"], code["lane"]]
-        handles = [each.handle for each in (code["frame"], address, *numbers)]
+        handles = [number.handle for number in (code["frame"], address, *numbers)]
         located = Value(code, i64, code.builder.call(locate(code.module), handles))
         with code.when(located.equals(0)):
             code.give(BlockAnswer.STOPPING)

@@ -18,7 +18,7 @@ OPERATIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 
 def operation_of(op: Op) -> str:
     """Return the operation that an instruction names; raise an error if it names none."""
-    name = next((each for each in op.modifiers if each in OPERATIONS), "")
+    name = next((modifier for modifier in op.modifiers if modifier in OPERATIONS), "")
     if not name:
         raise op.unsupported("it names no operation")
     return name
@@ -50,5 +50,5 @@ def copier(code: FunctionCode, target: Value, source: Value, size: Value) -> Non
     pointer = ir.IntType(8).as_pointer()
     types = [pointer, pointer, ir.IntType(64), ir.IntType(1)]
     function = code.external("llvm.memmove.p0.p0.i64", ir.VoidType(), types)
-    handles = [code.builder.inttoptr(each.to(i64).handle, pointer) for each in (target, source)]
+    handles = [code.builder.inttoptr(address.to(i64).handle, pointer) for address in (target, source)]
     code.builder.call(function, [*handles, size.handle, ir.Constant(ir.IntType(1), 0)])

@@ -52,10 +52,10 @@ REDUCED_TYPES = {
     **dict.fromkeys(("inc", "dec"), ("u32",)),
     **dict.fromkeys(("and", "or", "xor"), ("u32", "s32", "u64")),
 }
-_ARGUMENTS = (*ISSUER, "map", "shared", "barrier", "rank", *(f"c{each}" for each in range(DIMENSIONS)))
+_ARGUMENTS = (*ISSUER, "map", "shared", "barrier", "rank", *(f"c{axis}" for axis in range(DIMENSIONS)))
 #: The further arguments of im2col: what is added to the coordinates of pixels.
 MOST_OFFSETS = DIMENSIONS - OTHER_AXES
-_OFFSETS = tuple(f"offset{each}" for each in range(MOST_OFFSETS))
+_OFFSETS = tuple(f"offset{axis}" for axis in range(MOST_OFFSETS))
 _EXECUTES = ir.FunctionType(ir.WORD, [ir.LONG])
 #: The modifiers of each mode.
 _MODE_WORDS = {
@@ -99,10 +99,10 @@ def _issue(code: BlockCode, op: Op, function: ir.Function, tensor: int, shared: 
         raise op.unsupported("its operands do not fit its modifiers")
     signed = Type("i", 32)
     with code.each_lane(code.bits(code.active(op))) as lane:
-        numbers = [code.lane_read(each, signed, lane).to(i64) for each in place.coordinates]
+        numbers = [code.lane_read(coordinate, signed, lane).to(i64) for coordinate in place.coordinates]
         numbers += [code.number(0)] * (DIMENSIONS - len(numbers))
         if mode.is_column:
-            given = [code.lane_read(each, Type("u", 16), lane).to(U64).to(i64) for each in offsets]
+            given = [code.lane_read(offset, Type("u", 16), lane).to(U64).to(i64) for offset in offsets]
             numbers += [*given, *[code.number(0)] * (MOST_OFFSETS - len(given))]
         map, there, mbarrier = (
             code.address_of(op.address(each), lane).to(i64) if each >= 0 else code.number(0)
@@ -182,8 +182,8 @@ def lower_store(code: BlockCode, op: Op) -> None:
 def _box(code: BlockCode, mode: BoxMode) -> tuple[Issue, Value, Value]:
     """Write the box of a copy; return it with its kind of elements, and the bytes that it spans."""
     made = Issue(code)
-    coordinates = [code[f"c{each}"] for each in range(DIMENSIONS)]
-    offsets = [code[each] for each in _OFFSETS] if mode.is_column else []
+    coordinates = [code[f"c{axis}"] for axis in range(DIMENSIONS)]
+    offsets = [code[offset] for offset in _OFFSETS] if mode.is_column else []
     fields = read_map(made, code["map"], code["rank"], coordinates, mode, offsets)
     made.aligned(code["shared"], Wrong.TENSOR_ALIGNMENT, SHARED_ALIGNMENT)
     made.record.set(AsyncOperation.shared_address, code["shared"])
@@ -256,7 +256,7 @@ def _copy(code: FunctionCode, target: Value, source: Value, size: Value) -> None
 def _copy_atom(code: FunctionCode, target: Value, source: Value) -> None:
     """Write a copy of 16 bytes as one vector."""
     vector = Type("u", 64, 2)
-    places = [Pointer(code, vector.by(1), Record(code, each).handle) for each in (source, target)]
+    places = [Pointer(code, vector.by(1), Record(code, address).handle) for address in (source, target)]
     loaded = code.builder.load(places[0]._typed(vector), align=1)
     code.builder.store(loaded, places[1]._typed(vector), align=1)
 

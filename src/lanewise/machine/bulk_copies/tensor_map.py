@@ -36,19 +36,21 @@ from lanewise.machine.codegen.function_code import U32, U64, Record
 #: its halves or quarters. `fma.oob` knows it.
 OUT_OF_BOUNDS_NAN = 0x7FF77FF77FF77FF7
 #: Bits of a shared address that each swizzle changes, by its number.
-_SWIZZLE_ROWS = {each.code: each.row_bytes for each in EVERY_SWIZZLE.values()}
+_SWIZZLE_ROWS = {mode.code: mode.row_bytes for mode in EVERY_SWIZZLE.values()}
 #: By the number of a swizzle, and that of its atomicity above it.
 _ATOMICITY_SHIFT = 2
-_BY_NUMBER = {each.code | each.atomicity << _ATOMICITY_SHIFT: each for each in EVERY_SWIZZLE.values()}
-_SWIZZLE_MASKS = {number: each.mask for number, each in _BY_NUMBER.items()}
-_SWIZZLE_SHIFTS = {number: each.shift for number, each in _BY_NUMBER.items()}
-_SWIZZLE_FLIPS = {number: 8 * each.flips for number, each in _BY_NUMBER.items()}
+_BY_NUMBER = {mode.code | mode.atomicity << _ATOMICITY_SHIFT: mode for mode in EVERY_SWIZZLE.values()}
+_SWIZZLE_MASKS = {number: mode.mask for number, mode in _BY_NUMBER.items()}
+_SWIZZLE_SHIFTS = {number: mode.shift for number, mode in _BY_NUMBER.items()}
+_SWIZZLE_FLIPS = {number: 8 * mode.flips for number, mode in _BY_NUMBER.items()}
 #: Of each type the bytes of a place in shared memory, its elements, and its bytes in global memory if fewer.
-_TYPE_BYTES = {each.code: each.bytes for each in EVERY_TYPE.values()}
-_TYPE_ELEMENTS = {each.code: each.elements for each in EVERY_TYPE.values() if each.elements > 1}
-_PACKED_BYTES = {each.code: each.packed_bytes for each in EVERY_TYPE.values() if each.is_padded}
+_TYPE_BYTES = {kind.code: kind.bytes for kind in EVERY_TYPE.values()}
+_TYPE_ELEMENTS = {kind.code: kind.elements for kind in EVERY_TYPE.values() if kind.elements > 1}
+_PACKED_BYTES = {kind.code: kind.packed_bytes for kind in EVERY_TYPE.values() if kind.is_padded}
 #: The bytes that take the place of an element in an interleaved layout.
-_INTERLEAVED = {each.code: each.alignment for each in INTERLEAVES.values() if each.code}
+_INTERLEAVED = {
+    interleave.code: interleave.alignment for interleave in INTERLEAVES.values() if interleave.code
+}
 
 
 class BoxMode(Enum):

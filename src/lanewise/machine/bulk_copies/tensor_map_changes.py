@@ -58,7 +58,12 @@ def replace(code: BlockCode, op: Op) -> None:
 def _changes(code: BlockCode, op: Op, lane: Value) -> list[tuple[Field, Value]]:
     """Return the fields that an instruction changes, with the numbers that stand in their bits then."""
     name = next(
-        (each for each in op.modifiers if each in (*_OF_MAP, *_OF_DIMENSION, *_MODES, "elemtype")), ""
+        (
+            modifier
+            for modifier in op.modifiers
+            if modifier in (*_OF_MAP, *_OF_DIMENSION, *_MODES, "elemtype")
+        ),
+        "",
     )
     if not name:
         raise op.unsupported("it names no field of a tensor map")
@@ -78,7 +83,7 @@ def _changes(code: BlockCode, op: Op, lane: Value) -> list[tuple[Field, Value]]:
         rounded = _TF32_TYPES.get(number)
         kind = ELEMENT_TYPES[rounded].code if rounded else _LATER_TYPES.get(number, number)
         bits = {"type": kind, "tf32": int(rounded is not None)}
-        return [(FIELD[each], code.constant(U64, value)) for each, value in bits.items()]
+        return [(FIELD[bit], code.constant(U64, value)) for bit, value in bits.items()]
     wide = op.has("b64")
     value = code.lane_read(rest[0], U64 if wide else U32, lane).to(U64)
     if name == "rank":  # the instruction takes one less than the dimensions, as the map has it
@@ -116,7 +121,7 @@ def copy(code: BlockCode, op: Op) -> None:
     active = code.bits(code.active(op))
     with code.when(active.differs(0)):
         lane = code.first_lane(active)
-        places = [code.address_of(each.address, lane).to(i64) for each in (target, source)]
+        places = [code.address_of(address.address, lane).to(i64) for address in (target, source)]
         values: list[Value | int] = [code["frame"], op.site, lane, *places]
         stop_unless_done(code, call(code, function, values))
 
