@@ -107,13 +107,13 @@ def guarded_moves(block: BasicBlock) -> list[Op]:
     if block.end is not BlockEnd.JUMP or inner is None or op is None or op.guard is None:
         return []
     moves = all(
-        (each.record.is_plain_load or each.record.is_plain_store) and each.guard is None for each in inner.ops
+        (op.record.is_plain_load or op.record.is_plain_store) and op.guard is None for op in inner.ops
     )
     joins = inner.end is BlockEnd.FALLTHROUGH and inner.following is block.targets[0]
     if not moves or not joins or len(inner.ops) > MOST_GUARDED:
         return []
     register, negated = op.guard
-    return [replace(each, guard=(register, not negated)) for each in inner.ops]
+    return [replace(op, guard=(register, not negated)) for op in inner.ops]
 
 
 def split(program: Program) -> list[BasicBlock]:
@@ -223,7 +223,7 @@ def _ordered(blocks: list[BasicBlock]) -> list[BasicBlock]:
     stack = [(blocks[0], iter(sorted(successors(blocks[0]), key=lambda b: -layout[id(b)])))]
     while stack:
         block, rest = stack[-1]
-        following = next((each for each in rest if id(each) not in seen), None)
+        following = next((operand for operand in rest if id(operand) not in seen), None)
         if following is None:
             finished.append(block)
             stack.pop()

@@ -178,7 +178,9 @@ def targets(function: Function, name: str, operation: Operation) -> Prototype | 
     body = function.body or []
     following = None
     if position is not None:
-        following = next((each for each in body[position + 1 :] if not isinstance(each, Loc | Label)), None)
+        following = next(
+            (statement for statement in body[position + 1 :] if not isinstance(statement, Loc | Label)), None
+        )
     if not isinstance(following, Prototype | Targets):
         raise LanewiseError(
             f"line {operation.line}: '{operation}': a call through a register ends with the label of a "

@@ -388,17 +388,17 @@ class InstructionRecord:
     @property
     def is_plain_load(self) -> bool:
         """Whether it is a single read of as many bytes as its type has: ld, ldu."""
-        return [(each.kind, each.size) for each in self.memory] == [(AccessKind.READ, Size.TYPE)]
+        return [(access.kind, access.size) for access in self.memory] == [(AccessKind.READ, Size.TYPE)]
 
     @property
     def is_plain_store(self) -> bool:
         """Whether it is a single write of as many bytes as its type has: st."""
-        return [(each.kind, each.size) for each in self.memory] == [(AccessKind.WRITE, Size.TYPE)]
+        return [(access.kind, access.size) for access in self.memory] == [(AccessKind.WRITE, Size.TYPE)]
 
     @property
     def is_matrix_store(self) -> bool:
         """Whether it is a single write of rows of matrices: stmatrix."""
-        return [(each.kind, each.size) for each in self.memory] == [(AccessKind.WRITE, Size.MATRIX_ROW)]
+        return [(access.kind, access.size) for access in self.memory] == [(AccessKind.WRITE, Size.MATRIX_ROW)]
 
     @property
     def stores_asynchronously(self) -> bool:
@@ -413,17 +413,17 @@ class InstructionRecord:
     def makes_mbarrier(self) -> bool:
         """Whether a plain write begins or ends the life of an mbarrier: mbarrier.init, mbarrier.inval."""
         made = [(AccessKind.WRITE, Size.MBARRIER, False)]
-        return [(each.kind, each.size, each.strong) for each in self.memory] == made
+        return [(access.kind, access.size, access.strong) for access in self.memory] == made
 
     @property
     def allocates_tensor_memory(self) -> bool:
         """Whether it writes the address of columns that it has allocated: tcgen05.alloc."""
-        return any(each.size is Size.TENSOR_MEMORY_ADDRESS for each in self.memory)
+        return any(access.size is Size.TENSOR_MEMORY_ADDRESS for access in self.memory)
 
     @property
     def is_atomic(self) -> bool:
         """Whether it reads and writes memory in one step: atom, red."""
-        return any(each.kind is AccessKind.ATOMIC for each in self.memory)
+        return any(access.kind is AccessKind.ATOMIC for access in self.memory)
 
     @property
     def count_in_words(self) -> str:

@@ -585,8 +585,8 @@ _BY_OPCODE = _by_opcode()
 #: Rows that the checker's table has for an instruction: one for what it orders, one for each access that is
 #: not by the asynchronous proxy.
 MOST_ROWS = max(
-    (each.orders is not Order.NOTHING) + sum(access.proxy is not Proxy.ASYNC for access in each.memory)
-    for each in TABLE
+    (record.orders is not Order.NOTHING) + sum(access.proxy is not Proxy.ASYNC for access in record.memory)
+    for record in TABLE
 )
 
 

@@ -35,7 +35,7 @@ def accesses(op: Op) -> list[LocatedAccess]:
 
     What matrix descriptors name is left out: it is no address of a lane (see `tensor_core/descriptors.py`).
     """
-    return [located(op, each) for each in op.record.memory if each.size is not Size.DESCRIPTOR]
+    return [located(op, access) for access in op.record.memory if access.size is not Size.DESCRIPTOR]
 
 
 def located(op: Op, access: MemoryAccess) -> LocatedAccess:
@@ -49,9 +49,9 @@ def watched_accesses(op: Op) -> list[LocatedAccess]:
 
     Those whose bytes are known only when they run are left out too, with the mbarriers that they tell.
     """
-    if op.space in _CONSTANT_SPACES or any(each.proxy is Proxy.ASYNC for each in op.record.memory):
+    if op.space in _CONSTANT_SPACES or any(access.proxy is Proxy.ASYNC for access in op.record.memory):
         return []
-    return [each for each in accesses(op) if each.size]
+    return [access for access in accesses(op) if access.size]
 
 
 def writes_unseen_bytes(ops: Iterable[Op]) -> bool:

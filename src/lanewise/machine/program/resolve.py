@@ -228,16 +228,18 @@ class _Resolver:
         if record.ends is BlockEnd.CALL:
             self.call(operation, guard)
             return
-        operands = tuple(self.operand(each, scope, operation) for each in operation.operands)
+        operands = tuple(self.operand(operand, scope, operation) for operand in operation.operands)
         modifiers = operation.modifiers
         by_register = any(
             isinstance(operand, MemoryOperand) and isinstance(operand.base, Register) for operand in operands
         )
         if self.base is not None:
-            if any(isinstance(each, MemoryOperand) and each.base is self.base for each in operands):
-                modifiers = tuple("local" if each.startswith("param") else each for each in modifiers)
+            if any(isinstance(operand, MemoryOperand) and operand.base is self.base for operand in operands):
+                modifiers = tuple(
+                    "local" if modifier.startswith("param") else modifier for modifier in modifiers
+                )
                 by_register = False
-            operands = tuple(self._address(each, operation) for each in operands)
+            operands = tuple(self._address(operand, operation) for operand in operands)
         op = self._add(operation, operands, guard, modifiers)
         if by_register and "param" in op.modifiers and not self.function.is_entry:
             # Its parameters lie in local memory: an address in a register would lead to the kernel's.
@@ -278,8 +280,10 @@ class _Resolver:
     def call(self, operation: Operation, guard: tuple[Register, bool] | None) -> None:
         """Resolve a call by name or through a register."""
         call, scope = operation.call(), operation.scope
-        results = OperandList(tuple(self.operand(each, scope, operation) for each in call.results))
-        arguments = OperandList(tuple(self.operand(each, scope, operation) for each in call.arguments))
+        results = OperandList(tuple(self.operand(result, scope, operation) for result in call.results))
+        arguments = OperandList(
+            tuple(self.operand(argument, scope, operation) for argument in call.arguments)
+        )
         target = self.program.module.aliases.get(call.target, call.target)
         callee: ResolvedOperand = Callee(target)
         if self.function.variable(call.target, scope) is not None:
@@ -325,7 +329,7 @@ class _Resolver:
                 both = (self.operand(each, scope, operation) for each in (first, second))
                 return OperandList(tuple(element for each in both for element in elements_of(each)))
             case Vector(elements) | Group(elements):
-                return OperandList(tuple(self.operand(each, scope, operation) for each in elements))
+                return OperandList(tuple(self.operand(element, scope, operation) for element in elements))
             case Address(base, offset, rest) if not rest:
                 symbol = self.operand(base, scope, operation)
                 if isinstance(symbol, StackVariable):
@@ -356,7 +360,9 @@ class _Resolver:
             )
         if not isinstance(handle, Register) or handle.bits != 64:
             raise self.wrong(operation, f"{base} is no 64-bit register with a texture's handle")
-        return TexelOperand(handle, tuple(self.operand(each, scope, operation) for each in coordinates))
+        return TexelOperand(
+            handle, tuple(self.operand(coordinate, scope, operation) for coordinate in coordinates)
+        )
 
     def element(self, name: str, element: str, scope: int, operation: Operation) -> ResolvedOperand:
         """Return what an element of a register stands for, such as %tid.x or %r1.b0."""

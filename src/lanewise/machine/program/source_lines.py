@@ -30,7 +30,7 @@ def short_place(place: str) -> str:
 def source_chain(module: Module, loc: Loc) -> tuple[str, ...]:
     """Return file and line of the source, then those of each call that inlined it; empty if none did."""
     chain = module.inlined_through(loc)
-    return tuple(_place(*each) for each in chain) if len(chain) > 1 else ()
+    return tuple(_place(*frame) for frame in chain) if len(chain) > 1 else ()
 
 
 def _place(name: str, line: int) -> str:
@@ -44,7 +44,7 @@ def source_texts(module: Module, name: str) -> list[str]:
     compiled = module.cuda
     if compiled is not None and Path(compiled.name).name == Path(name).name:
         return compiled.text.split("\n")
-    return [each.rstrip("\n") for each in linecache.getlines(name)]
+    return [line.rstrip("\n") for line in linecache.getlines(name)]
 
 
 def source_text(module: Module, source: str) -> str:
