@@ -82,7 +82,7 @@ class Point:
     @property
     def writes_memory(self) -> bool:
         """Whether memory may be changed by it."""
-        return any(each.located.access.writes for each in self.accesses)
+        return any(access.located.access.writes for access in self.accesses)
 
 
 #: A site, and the opcode: the pseudo-instruction of a result has the site of what it is the result of.
@@ -123,8 +123,8 @@ def defined_registers(op: Op) -> list[Register]:
         register
         for number, operand in enumerate(op.operands)
         if op.record.role(number) is Role.DEFINED
-        for each in elements_of(operand)
-        for register in registers_in(each)
+        for element in elements_of(operand)
+        for register in registers_in(element)
     )
     return list(dict.fromkeys(registers))
 
@@ -160,7 +160,7 @@ def _point(number: int, op: Op, program: Program) -> Point:
     if op.record.pattern == CALL_RESULTS:
         passed = _passed(elements_of(op.operands[0]))
         # A function that may be under way more than once gives the registers of its caller back.
-        restored = [each for name in callees(op) for each in program.body(name).registers]
+        restored = [register for name in callees(op) for register in program.body(name).registers]
         written = list(dict.fromkeys((*written, *restored)))
     registers = tuple(payload.register(register) for register in written)
     accesses = [payload.access(each, _EVERY_LANE) for each in passed]
@@ -176,7 +176,7 @@ def _point(number: int, op: Op, program: Program) -> Point:
 def _parameters(number: int, body: FunctionBody) -> Point:
     """Return the point where a device function begins: its parameters in registers and in memory."""
     payload = _Payload()
-    held = [each for each in body.parameters if isinstance(each, Register)]
+    held = [parameter for parameter in body.parameters if isinstance(parameter, Register)]
     registers = tuple(
         payload.register(each) for each in (*held, *([body.base] if body.base is not None else []))
     )

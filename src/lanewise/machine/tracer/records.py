@@ -116,7 +116,7 @@ ENTRY = np.dtype(
             {"payload": "i8", "block": "i8", "lanes": "u4", "active": "u4"}.get(name, "i4")
             for name in EntryHeader.FIELDS
         ],
-        "offsets": [each.offset for each in EntryHeader.FIELDS.values()],
+        "offsets": [field.offset for field in EntryHeader.FIELDS.values()],
         "itemsize": EntryHeader.BYTES,
     }
 )

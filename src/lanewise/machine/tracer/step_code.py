@@ -109,7 +109,7 @@ def new_entry(code: FunctionCode, block: Record, tracer: Record, size: Value) ->
 def _begin_call(code: BlockCode, active: Value, point: Value, size: Value, always: Value) -> Value:
     """Write a call of `trace_begin`."""
     values = [code["frame"], active.to(U64).to(i64), point, size, always]
-    return Value(code, i64, code.builder.call(_begin(code.module), [each.handle for each in values]))
+    return Value(code, i64, code.builder.call(_begin(code.module), [value.handle for value in values]))
 
 
 def _complete(code: BlockCode, tracer: Record) -> None:
@@ -136,7 +136,7 @@ def _located(code: BlockCode, address: Value, size: Value, flags: Value, site: V
     """Write a call of `locate`: the host address of a generic one; 0 if it is not good."""
     one = code.number(1)
     values = [code["frame"], address, size, one, flags, site, lane]
-    return Value(code, i64, code.builder.call(locate(code.module), [each.handle for each in values]))
+    return Value(code, i64, code.builder.call(locate(code.module), [value.handle for value in values]))
 
 
 def _copy_rows(

@@ -44,7 +44,7 @@ class TracerSteps:
 
     def registers_read(self) -> Iterable[Register]:
         """Return all registers that are logged, so that none of them stays in a run."""
-        logged = {each.register for point in self.points.all for each in point.registers}
+        logged = {register.register for point in self.points.all for register in point.registers}
         return [*self.checker.registers_read(), *logged]
 
     def at_begin(self, data: ir.Module, block: BasicBlock, guarded: Op | None = None) -> list[Word]:
@@ -103,7 +103,7 @@ class TracerSteps:
 
     def _registers(self, op: Op) -> set[Register]:
         """Return the registers that an instruction writes."""
-        return {each.register for each in self.points.of(op).registers}
+        return {register.register for register in self.points.of(op).registers}
 
     def _can_wait(self, op: Op) -> bool:
         """Return whether an instruction is logged with others: one of each lane alone."""
@@ -138,7 +138,7 @@ class TracerSteps:
 
         The instruction has the guard of a branch that skips it, which that of its point has not.
         """
-        words = [word for each in point.accesses for word in self._access_words(point.op, each)]
+        words = [word for access in point.accesses for word in self._access_words(point.op, access)]
         operands = [point.number, point.size, int(point.writes_memory), len(point.accesses), *words]
         return Step(step_code.enter(data), operands).words(op)
 

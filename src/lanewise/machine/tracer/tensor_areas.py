@@ -149,7 +149,9 @@ def _side_inputs(numbers: ProductNumbers) -> list[TensorAccess]:
 
 def copy_accesses(op: Op, address: int) -> list[TensorAccess]:
     """Return what a tcgen05.cp writes."""
-    shape = next(each for name, each in copy_shapes.SHAPES.items() if set(name.split(".")) <= {*op.modifiers})
+    shape = next(
+        shape for name, shape in copy_shapes.SHAPES.items() if set(name.split(".")) <= {*op.modifiers}
+    )
     lane, column = lane_and_column(address)
     lanes = sorted(lane + each for row in range(shape.rows) for each in shape.lanes_of(row))
     return _both(op, [TensorAccess("write", "D", (Area(tuple(lanes), column, shape.columns),))])
@@ -165,7 +167,7 @@ def shift_accesses(op: Op, address: int) -> list[TensorAccess]:
 
 def _both(op: Op, accesses: list[TensorAccess]) -> list[TensorAccess]:
     """Return accesses of a block, and those of the other one if the instruction is one of a pair."""
-    pair = [each._replace(in_other=True) for each in accesses] if op.has("cta_group::2") else []
+    pair = [access._replace(in_other=True) for access in accesses] if op.has("cta_group::2") else []
     return accesses + pair
 
 

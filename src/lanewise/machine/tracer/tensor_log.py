@@ -70,7 +70,7 @@ class TensorLog:
         own = _block(int(operation[AsyncOperation.block // 8]))
         accesses = written(op, operation, own)
         for in_other in (False, True):
-            mine = [each for each in accesses if each.in_other == in_other]
+            mine = [access for access in accesses if access.in_other == in_other]
             if mine:
                 self._entry(operation, _other(own) if in_other else own, mine)
         if not accesses:
@@ -84,13 +84,13 @@ class TensorLog:
         tensor = as_bytes(int(block[BlockRecord.tensor_memory // 8]), TENSOR_BYTES)
         lines = tensor.reshape(TENSOR_LANES, LANE_BYTES)
         runs, content = [], []
-        for area in (area for each in accesses for area in each.areas):
+        for area in (area for access in accesses for area in access.areas):
             first, last = 4 * area.column, 4 * (area.column + area.columns)
             content.append(lines[list(area.lanes), first:last].reshape(-1))
             targets = abi.TENSOR_WINDOW + np.asarray(area.lanes, np.int64) * LANE_BYTES + first
             runs.append(np.stack([targets, 0 * targets, 0 * targets + last - first], axis=1))
-        header, words = self._header(operation, sum(map(len, runs))), [each.view(np.uint8) for each in runs]
-        parts = [header.view(np.uint8), *(each.reshape(-1) for each in words), *content]
+        header, words = self._header(operation, sum(map(len, runs))), [run.view(np.uint8) for run in runs]
+        parts = [header.view(np.uint8), *(word.reshape(-1) for word in words), *content]
         self._append(np.concatenate(parts), linear)
 
     def _header(self, operation: Words, runs: int) -> Words:
@@ -161,7 +161,7 @@ def written(op: Op, operation: Words, block: Words) -> list[TensorAccess]:
         accesses = shift_accesses(op, operand(targets.ADDRESS))
     else:
         accesses = []
-    return [each for each in accesses if each.writes]
+    return [access for access in accesses if access.writes]
 
 
 def _block(address: int) -> Words:

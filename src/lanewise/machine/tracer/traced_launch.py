@@ -171,7 +171,7 @@ class TracedLaunch(CheckedLaunch):
 
     def located_verdict(self) -> list[tuple[Finding, int]]:
         """Return the findings of a check, each with how many entries the log had when it came up."""
-        raw = with_sources((each.finding for each in self.findings), self.compiled.program)
+        raw = with_sources((finding.finding for finding in self.findings), self.compiled.program)
         entries: dict[object, int] = {}
         for finding, logged in zip(raw, self.findings, strict=True):
             entries.setdefault(key(finding), logged.entries)
