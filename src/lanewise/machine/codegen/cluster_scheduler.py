@@ -160,7 +160,7 @@ def first_blocks(code: FunctionCode, launch: Record, number: Value) -> list[Valu
     """
     sizes = [launch.get(LaunchRecord.cluster + 8 * axis) for axis in range(3)]
     blocks = [launch.get(LaunchRecord.nctaid + 8 * axis) for axis in range(3)]
-    clusters = [divided(code, each, size)[0] for each, size in zip(blocks, sizes, strict=True)]
+    clusters = [divided(code, block, size)[0] for block, size in zip(blocks, sizes, strict=True)]
     rest, first = divided(code, number, clusters[0])
     third, second = divided(code, rest, clusters[1])
     return [place * size for place, size in zip((first, second, third), sizes, strict=True)]

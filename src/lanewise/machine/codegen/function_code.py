@@ -88,7 +88,8 @@ class FunctionCode(Code):
         self.builder.branch(body)
         self.builder.position_at_end(body)
         self._arguments = {
-            each: Value(self, i64, handle) for each, handle in zip(arguments, self.function.args, strict=True)
+            argument: Value(self, i64, handle)
+            for argument, handle in zip(arguments, self.function.args, strict=True)
         }
 
     def number(self, number: int | Value) -> Value:
@@ -130,7 +131,7 @@ class Record:
     def at(self, offset: int) -> Record:
         """Return the record that a field points to; its layout is known if that is declared."""
         fields = self.layout.FIELDS.values() if self.layout else ()
-        target = next((each.target for each in fields if each.offset == offset and each.is_pointer), None)
+        target = next((field.target for field in fields if field.offset == offset and field.is_pointer), None)
         return Record(self.code, self.get(offset), target() if callable(target) else None)
 
 
@@ -383,8 +384,8 @@ def guarded_bits(code: BlockCode, predicate: Value, negated: Value) -> Value:
 
 def call(code: BlockCode, function: ir.Operand, values: list[Value | int]) -> Value:
     """Call a function of 64-bit numbers and return its 32-bit answer."""
-    numbers = [each if isinstance(each, Value) else code.constant(i64, each) for each in values]
-    wide = [each.to(U64).to(i64) if each.type.bits < 64 else each for each in numbers]
+    numbers = [value if isinstance(value, Value) else code.constant(i64, value) for value in values]
+    wide = [number.to(U64).to(i64) if number.type.bits < 64 else number for number in numbers]
     return Value(code, U32, code.builder.call(function, [each.handle for each in wide]))
 
 

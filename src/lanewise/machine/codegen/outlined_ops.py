@@ -53,7 +53,7 @@ class OperationCode(Code):
 
 def operation_type(operands: list[Type], result: Type) -> ir.Type:
     """Return the LLVM type of a function of vectors."""
-    return ir.FunctionType(result.ir, [each.ir for each in operands])
+    return ir.FunctionType(result.ir, [operand.ir for operand in operands])
 
 
 def outlined(lanes: Lanes, op: Op, lower: Lower) -> bool:
@@ -91,7 +91,8 @@ def outlined(lanes: Lanes, op: Op, lower: Lower) -> bool:
         code.builder.ret(answer.to(returned).handle)
 
     described = ", ".join(
-        f"{each.type} {each.bits}" if isinstance(each, Register) else f"{each}" for each in operands
+        f"{operand.type} {operand.bits}" if isinstance(operand, Register) else f"{operand}"
+        for operand in operands
     )
     name = f"{'.'.join((op.opcode, *op.modifiers))} {described} by {lanes.count}"
     if _TRIED.get(name) is None:

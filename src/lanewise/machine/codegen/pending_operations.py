@@ -51,7 +51,7 @@ def call_function(code: FunctionCode, address: Value, *values: Value) -> Value:
     """Call a function at an address with 64-bit numbers; return its 32-bit answer."""
     kind = ir.FunctionType(ir.WORD, [ir.LONG] * len(values))
     function = code.builder.inttoptr(address.handle, kind.as_pointer())
-    return Value(code, U32, code.builder.call(function, [each.handle for each in values]))
+    return Value(code, U32, code.builder.call(function, [value.handle for value in values]))
 
 
 def address_of(code: FunctionCode, function: ir.Function) -> Value:

@@ -133,7 +133,7 @@ def permuted(code: Code, vectors: list[Value], bits: tuple[int, ...]) -> list[Va
                 shuffled(code, pair[0], pair[1], mask) for mask in step.masks
             )
     if plan.within is not None:
-        now = [shuffled(code, each, None, plan.within) for each in now]
+        now = [shuffled(code, vector, None, plan.within) for vector in now]
     return [now[number] for number in plan.chosen]
 
 
