@@ -238,7 +238,7 @@ class Access:
             located = Value(
                 code,
                 i64,
-                code.builder.call(locate(code.module), [each.handle for each in values]),
+                code.builder.call(locate(code.module), [value.handle for value in values]),
             )
             with code.when(located.equals(0)):
                 code.give(BlockAnswer.STOPPING)

@@ -83,7 +83,7 @@ def _small(op: Op, name: str, fmt: str, words: list[Value]) -> Value:
 
 def lower(code: BlockCode, op: Op) -> None:
     """Lower atom and red, lane after lane."""
-    name = next((each for each in op.modifiers if each in OPERATIONS), "")
+    name = next((modifier for modifier in op.modifiers if modifier in OPERATIONS), "")
     if not name:
         raise op.unsupported("it names no operation")
     (located,) = accesses(op)
@@ -94,7 +94,7 @@ def lower(code: BlockCode, op: Op) -> None:
     if width not in (16, 32, 64, 128):
         raise op.unsupported(f"of {width} bits")
     elements = elements_of(sources[0])
-    if any(isinstance(each, Register) and each.is_predicate for each in (*elements, *sources[1:])):
+    if any(isinstance(element, Register) and element.is_predicate for element in (*elements, *sources[1:])):
         raise op.unsupported("its operands are numbers, and not predicates")
     word = Type("u", width)
     size = width // 8

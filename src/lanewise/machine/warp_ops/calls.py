@@ -207,7 +207,7 @@ def stack(code: BlockCode, op: Op) -> None:
             if op.record.opcode == "stackrestore":
                 now = code.lane_read(op.operands[0], U64, lane) - program.stack_base
             else:
-                alignment = max([16, *(int(getattr(each, "bits", 16)) for each in op.operands[2:])])
+                alignment = max([16, *(int(getattr(operand, "bits", 16)) for operand in op.operands[2:])])
                 start = (used + (program.stack_base + alignment - 1)) & -alignment
                 code.lane_write(op.operands[0], start, lane)
                 most = code.constant(U64, abi.STACK_BYTES + 1)

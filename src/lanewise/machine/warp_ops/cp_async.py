@@ -46,7 +46,7 @@ def _form(op: Op) -> Form:
     if write.size not in (4, 8, 16):
         raise op.unsupported("a copy is of 4, 8 or 16 bytes")
     rest = op.operands[read.access.shortened_by :]
-    if any(each.endswith("cache_hint") for each in op.modifiers):
+    if any(modifier.endswith("cache_hint") for modifier in op.modifiers):
         rest = rest[:-1]
     if not rest:
         return Form(write.address, read.address, write.size, None)

@@ -32,7 +32,7 @@ def shuffle(code: BlockCode, op: Op) -> None:
     destination, *predicate = elements_of(op.operands[0])
     lanes = code.all_lanes()
     value = lanes.read(op.operands[1], U32)
-    b, c = (lanes.read(each, U32) for each in op.operands[2:4])
+    b, c = (lanes.read(operand, U32) for operand in op.operands[2:4])
     lane = lanes.lane_numbers()
     segment, clamp = (c >> 8) & 31, c & 31
     b = b & 31
@@ -131,10 +131,10 @@ def reduce(code: BlockCode, op: Op) -> None:
         "min": "smin" if word.kind == "i" else "umin",
         "max": "smax" if word.kind == "i" else "umax",
     }
-    name = next((each for each in kinds if op.has(each)), None)
+    name = next((kind for kind in kinds if op.has(kind)), None)
     if name is None:
         raise op.unsupported(
-            f"it names no operation; redux.sync has {' '.join(f'.{each}' for each in kinds)}"
+            f"it names no operation; redux.sync has {' '.join(f'.{kind}' for kind in kinds)}"
         )
     active = code.active(op)
     bits = code.bits(active)

@@ -32,14 +32,14 @@ ROW_BYTES = MATRIX_ROW_BYTES
 #: A row as a vector.
 ROW = Type("u", 32, 4)
 #: Bits of an element as it lies in memory, where that is not as it lies in a register.
-PACKED = {name: each.bits for name, each in EXPANSIONS.items()}
+PACKED = {name: expansion.bits for name, expansion in EXPANSIONS.items()}
 #: Operands of the shared step: the base register's offset, the displacement, the site, then the registers.
 _BASE, _DISPLACEMENT, _SITE, _REGISTERS = range(0, 32, 8)
 
 
 def _registers(op: Op, operands: tuple[ResolvedOperand, ...], wanted: int) -> list[Register]:
     """Return operands that have to be a number of 32-bit registers."""
-    registers = [each for each in operands if isinstance(each, Register) and each.bits == 32]
+    registers = [operand for operand in operands if isinstance(operand, Register) and operand.bits == 32]
     if len(registers) != len(operands) or len(registers) != wanted:
         raise op.unsupported(f"it takes {wanted} 32-bit registers")
     return registers
@@ -202,14 +202,14 @@ def _unpacked(code: BlockCode, row: Value, bits: int) -> Value:
 def transpose(code: BlockCode, op: Op) -> None:
     """Lower movmatrix: transpose an 8×8 matrix."""
     instruction = instruction_of(op, code.kernel.arch)
-    target, source = (_registers(op, elements_of(each), 1)[0] for each in op.operands[:2])
+    target, source = (_registers(op, elements_of(operand), 1)[0] for operand in op.operands[:2])
     flat = holding(instruction.d)
     swapped = flat % instruction.d.cols * instruction.d.rows + flat // instruction.d.cols
     bits = index_bits(held_places(instruction.a)[swapped])
     assert bits is not None
     with code.when(whole_warp(code, op)):
         both = [
-            Registers(code, code.frame.handle, [code.constant(i64, each.offset)], 32)
-            for each in (source, target)
+            Registers(code, code.frame.handle, [code.constant(i64, address.offset)], 32)
+            for address in (source, target)
         ]
         both[1].store(permuted(code, both[0].load(Type("u", 16)), bits))

@@ -88,7 +88,9 @@ def step(module: ir.Module, op: Op, kernel: Kernel) -> Step | None:
     if len(registers) < len(data):
         return None
     function = _mover(module, space, element, base, registers, storing)
-    return Step(function, [base.offset, address.offset, op.site, *(each.offset for each in registers)])
+    return Step(
+        function, [base.offset, address.offset, op.site, *(register.offset for register in registers)]
+    )
 
 
 def parameter_offset(op: Op, kernel: Kernel) -> int | None:
@@ -347,7 +349,7 @@ class Moves:
         word = Type("u", self.element.bits)
         lane_bits, part_bits = (tuple(range(each.bit_length() - 1)) for each in (lanes, count))
         addresses = (window.shift + self._address(first + lane).to(i64) for lane in range(lanes))
-        hosts = [Pointer(code, word, code.builder.inttoptr(each.handle, BYTE)) for each in addresses]
+        hosts = [Pointer(code, word, code.builder.inttoptr(address.handle, BYTE)) for address in addresses]
         if self.storing:  # from [part][lane] to [lane][part]
             rows = [self._row(register).load(first, lanes) for register in self.data]
             order = (*(len(lane_bits) + bit for bit in part_bits), *lane_bits)

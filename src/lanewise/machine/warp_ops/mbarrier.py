@@ -163,7 +163,7 @@ def lower(code: BlockCode, op: Op) -> None:
     completed.set(code.constant(U64, 0))
     with code.each_lane(code.bits(code.active(op))) as lane:
         barrier = _Object(code, op, lane)
-        rest = [code.lane_read(each, U32, lane).to(U64) for each in op.operands[after_address:]]
+        rest = [code.lane_read(operand, U32, lane).to(U64) for operand in op.operands[after_address:]]
         if verb == "init":
             if not rest:
                 raise op.unsupported("it names no count of arrivals")

@@ -72,7 +72,7 @@ def _mover(code: BlockCode, instruction: Instruction, operand: Operand, storing:
         word = Type("u", 32 if bits < 8 else operand.slot_bits)
         together = word.bits // bits
         registers = Registers(
-            inner, inner.frame.handle, [inner[each] for each in names], operand.register_bits
+            inner, inner.frame.handle, [inner[name] for name in names], operand.register_bits
         )
         size = lines * length * bits // 8
         with inner.builder.goto_entry_block():
