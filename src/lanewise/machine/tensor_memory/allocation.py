@@ -234,7 +234,7 @@ def lower(code: BlockCode, op: Op) -> None:
 
 def dealloc_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
     """Return tcgen05.dealloc as a shared step."""
-    address, columns = (register_or_number(op, each) for each in op.operands)
+    address, columns = (register_or_number(op, operand) for operand in op.operands)
     function = shared_code(module, "free_columns", STEP_ARGUMENTS, _write_dealloc, quickly=True)
     return Step(function, [op.site, int(is_for_pair(op)), *columns, *address])
 

@@ -80,7 +80,7 @@ def _write_issue(code: BlockCode) -> None:
     made, barrier = PipeOperation(code), code["barrier"]
     numbers = [code.number(each) for each in (MBARRIER_BYTES, MBARRIER_BYTES, CLUSTER | WRITE)]
     values = [code["frame"], barrier, *numbers, code["site"], code["lane"]]
-    host = Value(code, i64, code.builder.call(locate(code.module), [each.handle for each in values]))
+    host = Value(code, i64, code.builder.call(locate(code.module), [value.handle for value in values]))
     with code.when(host.equals(0)):
         code.give(BlockAnswer.STOPPING)
     owner = member_row(code, code.block, barrier >> abi.RANK_SHIFT).get(MemberRow.block)

@@ -43,7 +43,7 @@ SHIFTED_ROWS, SHIFTED_COLUMNS = 32, 8
 def lower(code: BlockCode, op: Op) -> None:
     """Lower tcgen05.cp: one operation for each active lane."""
     shape = next(shape for name, shape in SHAPES.items() if set(name.split(".")) <= set(op.modifiers))
-    expansion = next((each for name, each in EXPANSIONS.items() if op.has(name)), None)
+    expansion = next((expansion for name, expansion in EXPANSIONS.items() if op.has(name)), None)
     name = f"tcgen05.cp {shape.name}{f' {expansion.name}' if expansion else ''}"
     issue_each(code, op, name, lambda inner: _write_issue(inner, name, shape, expansion))
 
@@ -87,8 +87,8 @@ def _write_execute(code: FunctionCode, shape: CopyShape, expansion: Expansion | 
                 row = group * LINES_TOGETHER + number
                 lanes = [_lane(shape, row, copy) for copy in range(shape.copies)]
                 for place, words in enumerate(_words(code, Record(code, memory + address), expansion)):
-                    for each in lanes:
-                        target = Record(code, first + each * LANE_BYTES + piece * PIECE_BYTES)
+                    for lane in lanes:
+                        target = Record(code, first + lane * LANE_BYTES + piece * PIECE_BYTES)
                         target.pointer(words.type.lanes * 4 * place, u32).store(words)
 
         pieces = code.number(shape.pieces)

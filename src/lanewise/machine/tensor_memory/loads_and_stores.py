@@ -260,7 +260,7 @@ def _store(code: FunctionCode, form: Form, lines: list[Record], registers: Regis
 def _reordered(code: FunctionCode, vectors: list[Value], order: np.ndarray, width: int) -> list[Value]:
     """Return vectors whose elements are those of others at some numbers."""
     if width == 1:
-        return [vectors[int(each)] for each in order]
+        return [vectors[int(number)] for number in order]
     bits = index_bits(order)
     assert bits is not None, "every shape moves bits of an index"
     return permuted(code, vectors, bits)

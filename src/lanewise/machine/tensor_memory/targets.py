@@ -49,7 +49,7 @@ def issue_each(code: BlockCode, op: Op, name: str, write: Callable[[BlockCode], 
     with code.each_lane(code.bits(code.active(op))) as lane:
         address = (code.address_of(op.address(0), lane) & 0xFFFFFFFF).to(i64)
         given: list[Value | int] = [code["frame"], op.site, lane, address, paired]
-        given += [code.lane_read(each, U64, lane) for each in rest]
+        given += [code.lane_read(operand, U64, lane) for operand in rest]
         answer = call(code, function, given)
         with code.when(answer.differs(0)):
             code.give(BlockAnswer.STOPPING)
