@@ -64,7 +64,7 @@ def counting(fractions: Sequence[Value]) -> list[Value]:
     """
     counts = [fractions[0].code.constant(Type("u", 1), 1)]
     for fraction in fractions:
-        counts += [each & fraction.differs(0) for each in counts]
+        counts += [count & fraction.differs(0) for count in counts]
     return counts
 
 

@@ -21,7 +21,7 @@ def cube_face(code: FunctionCode, x: Value, y: Value, z: Value) -> tuple[Value, 
     others. Of equal magnitudes z comes first, then y.
     """
     sign_bit = 0x80000000
-    magnitudes = [(each.view(U32) & (sign_bit - 1)).view(f32) for each in (x, y, z)]
+    magnitudes = [(coordinate.view(U32) & (sign_bit - 1)).view(f32) for coordinate in (x, y, z)]
     along_z = (magnitudes[2] >= magnitudes[0]) & (magnitudes[2] >= magnitudes[1])
     along_y = magnitudes[1] >= magnitudes[0]
 

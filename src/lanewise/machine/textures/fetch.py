@@ -52,7 +52,7 @@ def lower(code: BlockCode, op: Op) -> None:
             memory.set(4 * number, code.lane_read(operand, type, lane).view(U32))
         results = memory.address + 16
         values = [row.address, memory.address, results]
-        code.builder.call(function, [each.handle for each in values])
+        code.builder.call(function, [value.handle for value in values])
         words = [memory.get(16 + 4 * number, U32) for number in range(WORDS)]
         for target, word in zip(targets, _as_type(words, result), strict=True):
             code.lane_write(target, word, lane)
@@ -69,7 +69,7 @@ def _targets(op: Op, result: str) -> tuple[tuple[ResolvedOperand, ...], Resolved
     if len(targets) != _REGISTERS[result]:
         raise op.unsupported(f"its result takes {_REGISTERS[result]} registers")
     wanted = 16 if result == "f16" else 32
-    if any(isinstance(each, Register) and each.bits != wanted for each in targets):
+    if any(isinstance(target, Register) and target.bits != wanted for target in targets):
         raise op.unsupported(f"its result takes registers of {wanted} bits")
     return targets, resident
 

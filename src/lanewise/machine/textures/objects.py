@@ -11,7 +11,7 @@ from lanewise.machine.program.operands import MemoryOperand, Register, ResolvedO
 from lanewise.machine.program.ops import Op
 from lanewise.machine.texture_records import Geometry, TextureRow
 
-_GEOMETRIES = {each.title: each for each in Geometry}
+_GEOMETRIES = {geometry.title: geometry for geometry in Geometry}
 #: Coordinates that an instruction names for a geometry: its layer first, and some are there for their number.
 COORDINATES = {
     Geometry._1D: ("x",),
@@ -26,7 +26,7 @@ COORDINATES = {
 
 def geometry_of(op: Op) -> Geometry:
     """Return the geometry that an instruction names."""
-    found = [_GEOMETRIES[each] for each in op.modifiers if each in _GEOMETRIES]
+    found = [_GEOMETRIES[modifier] for modifier in op.modifiers if modifier in _GEOMETRIES]
     if len(found) != 1 or (op.opcode.startswith("su") and found[0].is_cube):
         raise op.unsupported(
             "textures and surfaces are 1d, 2d, 3d, a1d and a2d here, textures cube and acube too"
@@ -51,7 +51,7 @@ def named_coordinates(op: Op, number: int) -> dict[str, ResolvedOperand]:
     names = COORDINATES[geometry_of(op)]
     if not isinstance(operand, TexelOperand) or len(operand.coordinates) != len(names):
         raise op.unsupported(f"it takes {len(names)} coordinate{'s' if len(names) > 1 else ''}")
-    return {name: each for name, each in zip(names, operand.coordinates, strict=True) if name}
+    return {name: coordinate for name, coordinate in zip(names, operand.coordinates, strict=True) if name}
 
 
 def row_of(
@@ -64,7 +64,7 @@ def row_of(
     handle = code.lane_read(handle_of(op, number), U64, lane).to(i64)
     numbers = [code.number(each) for each in (int(geometry or 0), int(is_surface), op.site)]
     values = [code["frame"], handle, *numbers, lane]
-    found = Value(code, i64, code.builder.call(_find_row(code.module), [each.handle for each in values]))
+    found = Value(code, i64, code.builder.call(_find_row(code.module), [value.handle for value in values]))
     with code.when(found.equals(0)):
         code.give(BlockAnswer.STOPPING)
     return Record(code, found)

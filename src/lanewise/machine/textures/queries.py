@@ -13,7 +13,7 @@ QUERIES = ("width", "height", "depth")
 
 def lower(code: BlockCode, op: Op) -> None:
     """Lower txq and suq, lane after lane."""
-    name = next((each for each in op.modifiers if each in QUERIES), None)
+    name = next((modifier for modifier in op.modifiers if modifier in QUERIES), None)
     if name is None:
         raise op.unsupported(f"it can be asked for {', '.join(QUERIES)}; drivers take no other question")
     is_surface = op.opcode == "suq"

@@ -33,8 +33,8 @@ class Place:
         row = row_of(code, op, operand, lane, geometry, is_surface=True)
         self.code, self.op, self.lane, self.size = code, op, lane, size
         coordinates = {
-            name: code.lane_read(each, S32, lane).to(i64)
-            for name, each in named_coordinates(op, operand).items()
+            name: code.lane_read(coordinate, S32, lane).to(i64)
+            for name, coordinate in named_coordinates(op, operand).items()
         }
         zero = code.constant(i64, 0)
         row_bytes = row.get(TextureRow.size) * row.get(TextureRow.texel_bytes)
@@ -76,7 +76,7 @@ def _clamped(value: Value, last: Value, step: int) -> Value:
 
 def lower(code: BlockCode, op: Op) -> None:
     """Lower suld, sust and sured, lane after lane."""
-    if sum(op.has(each) for each in BEYOND) != 1:
+    if sum(op.has(name) for name in BEYOND) != 1:
         raise op.unsupported("it says by .trap, .clamp or .zero what happens beyond the surface")
     if op.has("p"):
         raise op.unsupported("formatted access (.p) is not supported; CUDA C++ writes surfaces by .b")
@@ -124,7 +124,7 @@ def _load(code: BlockCode, op: Op, place: Place, word: Type) -> None:
 
 def _reduce(code: BlockCode, op: Op, place: Place, word: Type) -> None:
     """Write an atomic operation on a texel."""
-    name = next((each for each in op.modifiers if each in _REDUCED), "")
+    name = next((modifier for modifier in op.modifiers if modifier in _REDUCED), "")
     if op.types[-1] not in _REDUCED.get(name, ()):
         allowed = "; ".join(f"{each}: {', '.join(types)}" for each, types in _REDUCED.items())
         raise op.unsupported(f"its operations and their types are {allowed}")
