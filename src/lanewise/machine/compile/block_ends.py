@@ -139,7 +139,7 @@ def warpgroup_end(module: ir.Module) -> ir.Function:
         first = index & -abi.WARPGROUP
         with code.when(first + abi.WARPGROUP > code.launch.get(LaunchRecord.warps)):
             code.fault(FaultKind.WARPGROUP, words.get(24), size=abi.WarpgroupFault.INCOMPLETE)
-        warps = [Record(code, code["frame"] + (first + each - index) * size) for each in range(abi.WARPGROUP)]
+        warps = [Record(code, code["frame"] + (first + warp - index) * size) for warp in range(abi.WARPGROUP)]
         arrived = code.constant(U32, 0)
         parked = (following | abi.PARKED).to(U32).spread(abi.LANES)
         for number, warp in enumerate(warps):

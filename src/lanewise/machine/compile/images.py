@@ -54,7 +54,7 @@ def images(
             shared.add(module.apart)
 
         KernelWriter(kernel, blocks, instrumentation, finished).write(CODE_TABLE)
-        return [*shared.images(), *(each.result() for each in made)]
+        return [*shared.images(), *(image.result() for image in made)]
 
 
 def launch_info(program: Program, blocks: list[BasicBlock], arch: str) -> LaunchInfo:

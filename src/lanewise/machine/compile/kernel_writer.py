@@ -86,7 +86,7 @@ class KernelWriter:
         """Write a basic block and return its row of the table: offsets of its registers and steps."""
         steps = BlockSteps(self, block)
         words = steps.words()
-        registers = [number for each in steps.written for number in (each.offset, each.bits // 8)]
+        registers = [number for register in steps.written for number in (register.offset, register.bits // 8)]
         return [self._put([len(steps.written), *registers]), self._put(words)]
 
 
