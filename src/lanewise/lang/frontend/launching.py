@@ -54,6 +54,8 @@ class ConfiguredKernel:
         #: whether what the kernel has read of Python is unchanged.
         self._launched: dict[object, tuple[Version[BlockNeeds], Configured]] = {}
 
+    __iter__ = None  # Python would ask for items
+
     def __getitem__(self, block: object) -> NoReturn:
         raise LanewiseError("a launch has its grid and block in one pair of brackets: kernel[grid, block](…)")
 

@@ -418,7 +418,8 @@ def _computed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], on_devic
             # A GPU alone has these: products of half precision that are not rounded to it.
             kind = kwargs.pop("out_dtype")
             return func(
-                *(each.to(kind) if isinstance(each, torch.Tensor) else each for each in args), **kwargs
+                *(argument.to(kind) if isinstance(argument, torch.Tensor) else argument for argument in args),
+                **kwargs,
             )
         return _widened(func, args, kwargs) if func in _WIDENED else func(*args, **kwargs)
     except RuntimeError as error:
