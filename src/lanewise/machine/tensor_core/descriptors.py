@@ -58,7 +58,7 @@ def _rows_of(major: Major, version: int) -> list[list[int]]:
         grid = piece_grid(64, 16, 16, major, mode.name, version)
         line, piece = grid.line_modes[0], grid.piece_modes[0]
         strides = [number for mode in (*grid.line_modes, *grid.piece_modes) for number in _stride(mode)]
-        bits = (each.bit_length() - 1 for each in (piece.extent, line.extent))
+        bits = (extent.bit_length() - 1 for extent in (piece.extent, line.extent))
         rows[code] = [*strides, next(bits), mode.swizzle.zzz_msk, mode.swizzle.shift, next(bits)]
         assert not of_wgmma or (mode.swizzle.shift, line.extent) == (SHIFT, LINES_TOGETHER), grid
     return rows
@@ -67,7 +67,7 @@ def _rows_of(major: Major, version: int) -> list[list[int]]:
 def _table(code: FunctionCode, major: Major, version: int) -> Pointer:
     """Return the numbers of all swizzle modes in memory."""
     whose = "tcgen05" if version == TCGEN05_VERSION else "wgmma"
-    numbers = [each for row in _rows_of(major, version) for each in row]
+    numbers = [number for row in _rows_of(major, version) for number in row]
     return table(code, f"how {major}-major matrices of {whose} lie", numbers)
 
 

@@ -287,7 +287,9 @@ class FusedProduct:
             return self._nearest(total, unit)
         number = total.to(f32)  # to nearest; one step back where that was away from zero
         back = number.to(i32)
-        size = [self.code.intrinsic("abs", i32.by(plan.lanes), [each, self._false]) for each in (back, total)]
+        size = [
+            self.code.intrinsic("abs", i32.by(plan.lanes), [value, self._false]) for value in (back, total)
+        ]
         bits = number.view(i32) + (size[0] > size[1]).mask(back.type)
         return bits.view(f32) * unit
 

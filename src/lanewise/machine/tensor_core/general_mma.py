@@ -227,9 +227,9 @@ class StagedProduct:
         m, n, k = self.m, self.n, self.k
         if model.sparse:
             numbers = [
-                decode(each.part(start, 4), model.a) + 0.0
-                for each in self._raw("a")
-                for start in range(0, each.type.lanes, 4)
+                decode(raw.part(start, 4), model.a) + 0.0
+                for raw in self._raw("a")
+                for start in range(0, raw.type.lanes, 4)
             ]
             a = self._room(f32, m * k)
             self._fill(a, m * k, code.constant(f32.by(4), -0.0))
@@ -266,7 +266,7 @@ class StagedProduct:
     def _raw(self, name: str) -> list[Value]:
         """Raw words as the fused kernels take them."""
         word = raw_type(self.instruction.operands[name].format)
-        return [each if each.type.bits == word.bits else each.to(word) for each in self._words(name)]
+        return [held if held.type.bits == word.bits else held.to(word) for held in self._words(name)]
 
 
 def writer_of(instruction: Instruction, model: Model) -> Callable[[ir.Module], None] | None:

@@ -48,7 +48,7 @@ def step(module: ir.Module, op: Op, kernel: Kernel) -> Step | None:
     registers, selectors = _operands(op, instruction)
     if selectors or product_key(instruction, kernel.arch) is None:
         return None
-    offsets = [register.offset for each in registers.values() for register in each]
+    offsets = [register.offset for of_operand in registers.values() for register in of_operand]
     pairs = zip(offsets[::2], [*offsets[1::2], 0], strict=False)  # as words of 32 bits
     return Step(_product_step(module), [op.site, *(low | high << 32 for low, high in pairs)])
 
@@ -75,8 +75,8 @@ def _product_step(module: ir.Module) -> ir.Function:
 def _operands(op: Op, instruction: Instruction) -> tuple[dict[str, list[Register]], list[ResolvedOperand]]:
     """The registers of every operand, and what selects among metadata and scale factors."""
     given: dict[str, tuple[ResolvedOperand, ...]] = {}
-    for name, each in zip("dabc", op.operands, strict=False):
-        given[name] = elements_of(each)
+    for name, resolved in zip("dabc", op.operands, strict=False):
+        given[name] = elements_of(resolved)
     rest = list(op.operands[4:])
     selectors: list[ResolvedOperand] = []
     for name in SELECTED:
@@ -116,7 +116,7 @@ def _compiled(
     code: BlockCode, op: Op, registers: dict[str, list[Register]], selectors: list[ResolvedOperand]
 ) -> None:
     """Call the product with the places of its registers."""
-    offsets = [register.offset for each in registers.values() for register in each]
+    offsets = [register.offset for of_operand in registers.values() for register in of_operand]
     kind = ir.ArrayType(ir.IntType(32), len(offsets))
     places = ir.GlobalVariable(code.module, kind, f"places of {op.site} in {code.function.name}")
     places.initializer = ir.Constant(kind, offsets)
@@ -150,9 +150,9 @@ def _in_python(
         bits = instruction.operands[name].register_bits
         return record.pointer(offsets[name] + number * bits * 4, Type("u", bits))
 
-    for name, each in registers.items():
+    for name, of_operand in registers.items():
         if name != "d":
-            for number, register in enumerate(each):
+            for number, register in enumerate(of_operand):
                 value = code.frame.get(register.offset, Type("u", register.bits), abi.LANES)
                 place(name, number).store(value)
     for number, selector in enumerate(selectors):

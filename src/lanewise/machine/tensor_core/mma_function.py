@@ -40,7 +40,9 @@ def operand_registers(code: FunctionCode, instruction: Instruction) -> dict[str,
     for name in ("d", "a", "b", "c", "metadata", "scale_a", "scale_b"):
         if name in instruction.operands:
             operand = instruction.operands[name]
-            offsets = [places.load(number + each).to(Type("u", 64)) for each in range(operand.registers)]
+            offsets = [
+                places.load(number + register).to(Type("u", 64)) for register in range(operand.registers)
+            ]
             number += operand.registers
             registers[name] = Registers(code, base, offsets, operand.register_bits)
     return registers

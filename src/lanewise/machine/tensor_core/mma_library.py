@@ -234,7 +234,7 @@ def _compute(instruction: Instruction, arch: str, memory: Any) -> None:
         return np.ascontiguousarray(raw.reshape(operand.registers, 32).T)
 
     options: dict[str, Any] = {}
-    selectors = [int(each) for each in memory[offsets["selectors"] :].view(np.uint32)]
+    selectors = [int(selector) for selector in memory[offsets["selectors"] :].view(np.uint32)]
     for name in SELECTED:
         if name in instruction.operands:
             # Scale factors have byte-id then thread-id; metadata has its selector alone.

@@ -28,7 +28,7 @@ def table(code: Code, name: str, numbers: Any, type: Type = u32) -> Pointer:
     if existing is None:
         kind = ir.ArrayType(type.ir, len(numbers))
         existing = ir.GlobalVariable(code.module, kind, name)
-        existing.initializer = ir.Constant(kind, [each.item() for each in np.asarray(numbers)])
+        existing.initializer = ir.Constant(kind, [number.item() for number in np.asarray(numbers)])
         existing.global_constant, existing.linkage = True, "internal"
     return Pointer(code, type, code.builder.bitcast(existing, BYTE))
 
@@ -109,11 +109,14 @@ class Selections:
         """A's elements to where the metadata says they belong; returns 1 from codes that mean nothing."""
         metadata: Any = self.instruction.operands["metadata"]
         rows, groups, group = metadata.rows, metadata.cols, metadata.group
-        each = metadata.per_code * metadata.run
+        per_group = metadata.per_code * metadata.run
         order = table(code, "places of k", k_places)
         with code.loop(rows) as row, code.loop(groups) as number:
             bits = self._slot(code, registers["metadata"], "metadata", row * groups + number)
-            values = [packed.load(row * (groups * each) + number * each + element) for element in range(each)]
+            values = [
+                packed.load(row * (groups * per_group) + number * per_group + element)
+                for element in range(per_group)
+            ]
             if metadata.per_code == 1:
                 first, second = TF32_CODES
                 is_code = bits.equals(first) | bits.equals(second)

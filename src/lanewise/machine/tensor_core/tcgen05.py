@@ -95,7 +95,7 @@ def _write_execute(module: ir.Module, name: str) -> None:
     site = operation.get(AsyncOperation.site)
     entry = Record(code, block.get(BlockRecord.mma_table) + site * MmaEntry.BYTES)
     cache = Record(code, entry.get(MmaEntry.pack_b))
-    form, descriptor = (operand_of(operation, each) for each in (product.FORM, product.DESCRIPTOR))
+    form, descriptor = (operand_of(operation, field) for field in (product.FORM, product.DESCRIPTOR))
     key = descriptor | (form << 32)
     with code.when(cache.get(ProductCache.key).differs(key)):
         answer = call_function(code, entry.get(MmaEntry.function), cache.address, form, descriptor)

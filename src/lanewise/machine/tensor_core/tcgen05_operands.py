@@ -76,7 +76,7 @@ def _sextets(code: FunctionCode, packed: Value) -> Value:
     """Return the 16 elements of 6 bits in the first 12 of 16 bytes, as bytes."""
     first = [number * 6 // 8 for number in range(16)]
     low, high = (
-        shuffled(code, packed, None, tuple(each + step for each in first)).to(u16) for step in (0, 1)
+        shuffled(code, packed, None, tuple(place + step for place in first)).to(u16) for step in (0, 1)
     )
     shift = _vector(code, u16, [number * 6 % 8 for number in range(16)])
     return (((low | (high << 8)) >> shift) & 63).to(u8)
@@ -242,7 +242,7 @@ def spread(module: ir.Module, name: str, how: Spread, element: Type) -> ir.Funct
             indices = [(part & 3).to(u64).to(i64) for part in (bits, bits >> 2)]
             wrong = ~(indices[0] < indices[1])
         begin = row * code["packed_pitch"] + number * how.selected
-        values = [packed.load(begin + each) for each in range(how.selected)]
+        values = [packed.load(begin + number) for number in range(how.selected)]
         # CUTLASS's compressor writes the code 0 for a group without elements: zeros may be anywhere.
         if how.selected > 1:
             wrong = wrong & reduce(or_, (~value.equals(0) for value in values))

@@ -636,7 +636,7 @@ class _Writer:
 
     def _gather_a(self, block: Record) -> None:
         """Write a block's rows of A into the stage."""
-        groups, pieces = (self._number(each) for each in (ProductRecord.a_groups, ProductRecord.a_pieces))
+        groups, pieces = (self._number(field) for field in (ProductRecord.a_groups, ProductRecord.a_pieces))
         sign = self._number(ProductRecord.a_sign)
         values: list[Value | int] = [self.operation.address, block.address, self._operand(A)]
         values += [0, groups, 0, pieces]

@@ -206,7 +206,7 @@ class _Writer:
             )
             return
         grid = grid_of(ROWS, form.packed_k, form.bits, self.majors["a"])
-        groups, pieces = (code.constant(i64, each) for each in (grid.lines // LINES_TOGETHER, grid.pieces))
+        groups, pieces = (code.constant(i64, count) for count in (grid.lines // LINES_TOGETHER, grid.pieces))
         pitch = code.constant(i64, self._pitch_of_a)
         self._gather("a", _A, groups, pieces, pitch, self._flag(NEGATE_A))
 
@@ -230,7 +230,7 @@ class _Writer:
         """Tell a checked launch which matrix is about to be read: A is number 0, B is number 1."""
         code, hook = self.code, self.code.block.get(BlockRecord.operand_hook)
         with code.when(hook.differs(0)):
-            facts = (code.constant(i64, each) for each in (int(major == "MN"), number))
+            facts = (code.constant(i64, fact) for fact in (int(major == "MN"), number))
             call_function(code, hook, *values, *facts)
 
     def _places(self, n: Value) -> Value:

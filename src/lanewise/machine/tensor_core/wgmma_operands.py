@@ -167,7 +167,7 @@ def _accumulators(module: ir.Module, name: str, slot_bits: int, move: str) -> ir
                 ]
                 first, even, odd = _cells(row)
                 if slot_bits == 32:
-                    halves = [records[each].pointer(4 * first, u32) for each in (even, odd)]
+                    halves = [records[register].pointer(4 * first, u32) for register in (even, odd)]
                     _move_words(code, halves, rows, move)
                 else:
                     words = records[even // 2].pointer(4 * first, u16)
@@ -185,9 +185,9 @@ def _cells(row: int) -> tuple[int, int, int]:
     layout = fragments.c_layout(WARP_ROWS, TILE_COLUMNS)
     held = {layout(lane, value): (value, lane) for lane in range(abi.LANES) for value in range(4)}
     columns = range(TILE_COLUMNS)
-    cells = [held[row + each + WARP_ROWS * n] for each in range(ROWS_TOGETHER) for n in columns]
+    cells = [held[row + below + WARP_ROWS * n] for below in range(ROWS_TOGETHER) for n in columns]
     (even, lane), (odd, _) = cells[:2]
-    assert cells == [((even, odd)[each % 2], lane + each // 2) for each in range(len(cells))]
+    assert cells == [((even, odd)[number % 2], lane + number // 2) for number in range(len(cells))]
     return lane, even, odd
 
 

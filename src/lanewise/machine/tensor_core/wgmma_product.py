@@ -110,7 +110,10 @@ class Form:
     @cached_property
     def gathered(self) -> dict[str, int]:
         """Where the state, A and B lie in the area of a warpgroup, in bytes, for the most columns."""
-        a, b = (each * self.chain * self.bits // 8 for each in (ROWS * self.packed_k, self.k * MOST_COLUMNS))
+        a, b = (
+            elements * self.chain * self.bits // 8
+            for elements in (ROWS * self.packed_k, self.k * MOST_COLUMNS)
+        )
         assert 64 + a + b <= GROUP_BYTES, self.name
         return {"state": 0, "a": 64, "b": 64 + a}
 

@@ -39,7 +39,7 @@ class Statement:
         self.op, self.instruction = op, instruction
         expected = expected_operands(instruction)
         if len(op.operands) != len(expected):
-            names = ", ".join(each.name for each in expected)
+            names = ", ".join(operand.name for operand in expected)
             raise op.unsupported(f"it takes {len(expected)} operands ({names}), not {len(op.operands)}")
         rest = list(op.operands)
         self.registers = self._vector(rest.pop(0), instruction, "d")
