@@ -82,8 +82,8 @@ class AddressBook:
     def _overlapping(self, start: int, stop: int, is_foreign: bool) -> AddressedMemory | None:
         """Return memory in the book that overlaps a range; two ranges that NumPy allocated never do."""
         known = self._known if is_foreign else self._foreign
-        ranges = [each for _, each in list(known.values())]  # an array may be collected meanwhile
-        return next((each for each in ranges if start < each.stop and each.start < stop), None)
+        ranges = [span for _, span in list(known.values())]  # an array may be collected meanwhile
+        return next((span for span in ranges if start < span.stop and span.start < stop), None)
 
     def _add(self, owner: Array, memory: AddressedMemory) -> AddressedMemory:
         """Add an owner, which leaves the book when it is collected."""
@@ -99,7 +99,7 @@ class AddressBook:
         title = views[0].name if views else "the array of lw.address"
         with self._lock:
             # Where device addresses are the host's, memory of the past may have had them.
-            past = [each for each in list(self._collected) if first < each.first + each.stop - each.start]
+            past = [gone for gone in list(self._collected) if first < gone.first + gone.stop - gone.start]
             for gone in past:
                 if gone.first < first + stop - start:
                     self._collected.remove(gone)
@@ -127,7 +127,7 @@ class AddressBook:
 
     def collected_at(self, place: int) -> AddressedMemory | None:
         """Return the memory at a device address whose array was collected; None if there was none."""
-        return next((each for each in reversed(list(self._collected)) if place in each), None)
+        return next((gone for gone in reversed(list(self._collected)) if place in gone), None)
 
 
 #: The arrays that `lanewise.address` was asked for.

@@ -93,7 +93,7 @@ def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str,
         f"{_AWAITED.get(reason, f'at barrier {reason}')} before {_line(launch, line)}"
         for (line, reason), count in sorted(counts.items())
     )
-    lacking = sorted(lacking_barriers(launch, lanes), key=lambda each: not each.is_cause)
+    lacking = sorted(lacking_barriers(launch, lanes), key=lambda lack: not lack.is_cause)
     missing = "".join(f"; {lack_in_words(launch, lack)}" for lack in lacking[:_MOST_NAMED])
     missing += _columns_in_words(lanes)
     exited = _exited(launch, stuck)

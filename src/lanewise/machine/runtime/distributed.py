@@ -251,7 +251,7 @@ def spread(
         return value if array is not value else Slice(number, start, start + array.nbytes, writable)
 
     module = ready.program.module
-    count = _workers(executor) * (4 if sum(each.size for each in memory) <= SMALL else 1)
+    count = _workers(executor) * (4 if sum(piece.size for piece in memory) <= SMALL else 1)
     clusters = shape.blocks // shape.cluster_blocks  # a job runs whole clusters
     edges = np.linspace(0, clusters, min(count, clusters) + 1).astype(int) * shape.cluster_blocks
     jobs = [

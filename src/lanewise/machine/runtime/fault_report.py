@@ -70,7 +70,7 @@ def _describe_address(launch: LaunchState, address: int, space: str) -> str:
         return f"address {address:#x} is {where}: keep the array for as long as kernels use its address"
     if not launch.allocations:
         return f"address {address:#x}; the kernel was given no array"
-    near = min(launch.allocations, key=lambda each: each.distance(address))
+    near = min(launch.allocations, key=lambda allocation: allocation.distance(address))
     if address in near:
         relation = f"byte {address - near.first} of"
     elif address < near.first:

@@ -193,8 +193,8 @@ class Heap:
     def at(self, place: int) -> HeapBlock | None:
         """Return the block that has an address, or else the last before it; freed ones count."""
         known = [*self.blocks.values(), *self.freed.values()]
-        before = [each for each in known if each.first <= place]
-        return max(before, key=lambda each: each.first, default=None)
+        before = [block for block in known if block.first <= place]
+        return max(before, key=lambda block: block.first, default=None)
 
 
 def heap_of(module: Module) -> Heap:

@@ -122,12 +122,12 @@ class HostArrays:
                 memory.join(known)
                 by_owner[id(owner)] = memory
         joined: list[Memory] = []
-        for memory in sorted(by_owner.values(), key=lambda each: each.start):
+        for memory in sorted(by_owner.values(), key=lambda memory: memory.start):
             if joined and memory.start < joined[-1].stop:
                 joined[-1].join(memory)
             else:
                 joined.append(memory)
-        return sorted(joined, key=lambda each: each.number)
+        return sorted(joined, key=lambda memory: memory.number)
 
     def caller_memory(self, allocation: Allocation) -> Bytes:
         """Return the bytes of an allocation where the caller has them, not in a copy of the launch."""

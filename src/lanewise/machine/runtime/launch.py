@@ -173,7 +173,7 @@ class Launch(LaunchState):
             return self.queues * workers
         size = self.shape.cluster_blocks
         clusters = len(self.blocks) // size
-        edges = [self.blocks.start + clusters * each // workers * size for each in range(workers + 1)]
+        edges = [self.blocks.start + clusters * worker // workers * size for worker in range(workers + 1)]
         words = np.zeros((workers, BlockQueue.BYTES // 8), np.int64)
         return [QueueState(row, range(*ends)) for row, ends in zip(words, pairwise(edges), strict=True)]
 

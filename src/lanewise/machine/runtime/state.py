@@ -262,9 +262,9 @@ class BlockState:
     def bytes(self) -> int:
         """The bytes of memory that the block, or its cluster, takes."""
         return sum(
-            each.size
+            memory.size
             for block in self.members
-            for each in (
+            for memory in (
                 block.record,
                 block.frames,
                 block.shared,
