@@ -167,7 +167,7 @@ def permute(lanes: Lanes, op: Op) -> None:
     """Lower prmt: pick four of the eight bytes of two registers."""
     a, b, selector = (lanes.read(operand, U32) for operand in op.operands[1:4])
     both = a.to(U64) | (b.to(U64) << 32)
-    mode = next((each for each in ("f4e", "b4e", "rc8", "ecl", "ecr", "rc16") if op.has(each)), "")
+    mode = next((name for name in ("f4e", "b4e", "rc8", "ecl", "ecr", "rc16") if op.has(name)), "")
     result = lanes.constant(U32, 0)
     low = selector & 3
     for index in range(4):

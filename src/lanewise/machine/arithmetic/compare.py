@@ -64,7 +64,7 @@ def _combined(lanes: Lanes, op: Op, comparison: Value) -> Value:
     if len(op.operands) < 4:
         return comparison
     third = lanes.read(op.operands[3], BOOL)
-    method = next((each for each in ("and", "or", "xor") if op.has(each)), "")
+    method = next((name for name in ("and", "or", "xor") if op.has(name)), "")
     if not method:
         raise op.unsupported("a predicate without .and, .or or .xor")
     return {"and": comparison & third, "or": comparison | third, "xor": comparison ^ third}[method]

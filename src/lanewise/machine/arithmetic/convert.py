@@ -118,7 +118,7 @@ def convert(lanes: Lanes, op: Op) -> None:
         pack(lanes, op, target, source)
     elif target in (*_FLOATS,) or source in _FLOATS:
         _with_floats(lanes, op, target, source)
-    elif any(each not in ("s", "u", "b") for each in (target[0], source[0])):
+    elif any(letter not in ("s", "u", "b") for letter in (target[0], source[0])):
         raise op.unsupported("of these types")
     else:
         value = lanes.read(op.operands[1], type_of(source))
@@ -176,7 +176,7 @@ def _with_floats(lanes: Lanes, op: Op, target: str, source: str) -> None:
         single = single_odd(value) if value.type.bits == 64 else value
         if op.has("sat"):
             single = saturate(single)
-        if target == "tf32" and not any(op.has(each) for each in ("rn", "rz", "rna")):
+        if target == "tf32" and not any(op.has(name) for name in ("rn", "rz", "rna")):
             raise op.unsupported("it names no rounding")
         word = round_to(single, target, mode, op.has("satfinite"), op.has("relu"))
         if source == "f64" and not op.has("relu") and not op.has("sat"):

@@ -77,7 +77,7 @@ def pick(op: Op, larger: bool, a: Value, b: Value, nan: int = 0x7FFFFFFF) -> Val
     first, second = a, b
     if op.has("xorsign"):
         clear = (1 << bits - 1) - 1
-        first, second = ((each.view(unsigned) & clear).view(each.type.by(1)) for each in (a, b))
+        first, second = ((operand.view(unsigned) & clear).view(operand.type.by(1)) for operand in (a, b))
     left, right = first.view(unsigned), second.view(unsigned)
     both_zero = first.equals(0.0) & second.equals(0.0)
     if larger:

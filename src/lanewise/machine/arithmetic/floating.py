@@ -100,7 +100,7 @@ def _general(lanes: Lanes, op: Op, name: str) -> None:
 def _mixed(lanes: Lanes, op: Op, name: str) -> None:
     """Lower f32 arithmetic with 16-bit operands, such as add.f32.f16."""
     types = op.types
-    if types[0] != "f32" or any(each not in ("f16", "bf16") for each in types[1:]):
+    if types[0] != "f32" or any(kind not in ("f16", "bf16") for kind in types[1:]):
         raise op.unsupported("of these types")
     count = {"fma": 2}.get(name, 1)
     sources = list(op.operands[1:])

@@ -43,7 +43,7 @@ def halves(word: Value, kind: Kind = "u") -> tuple[Value, Value]:
 
 def joined(low: Value, high: Value) -> Value:
     """Pack two 16-bit words into one of 32 bits."""
-    low, high = (each.to(Type("u", 16)).to(U32) for each in (low, high))
+    low, high = (half.to(Type("u", 16)).to(U32) for half in (low, high))
     return low | (high << 16)
 
 
@@ -62,7 +62,7 @@ def in_halves(lanes: Lanes, op: Op, compute: object) -> bool:
     words = [lanes.read(operand, U32) for operand in op.operands[1:]]
     pairs = [halves(word, kind) for word in words]
     assert callable(compute)
-    lanes.write(op.operands[0], joined(*(compute(*each) for each in zip(*pairs, strict=True))))
+    lanes.write(op.operands[0], joined(*(compute(*pair) for pair in zip(*pairs, strict=True))))
     return True
 
 

@@ -117,7 +117,7 @@ def _finish(lanes: Lanes, op: Op, value: Value, signed: bool) -> None:
 
 
 def _signs(op: Op) -> list[bool]:
-    return [each == "s32" for each in op.types]
+    return [kind == "s32" for kind in op.types]
 
 
 def simple(lanes: Lanes, op: Op) -> None:
@@ -166,8 +166,8 @@ def multiply_add(lanes: Lanes, op: Op) -> None:
     minus = negated[0] != negated[1]
     signed = first or second or minus or negated[2]
     a, b = (
-        _read(lanes, each, sign).to(Type("i", 32)).to(WIDE)
-        for each, sign in zip(plain[:2], (first, second), strict=True)
+        _read(lanes, value, sign).to(Type("i", 32)).to(WIDE)
+        for value, sign in zip(plain[:2], (first, second), strict=True)
     )
     third = lanes.read(plain[2], Type("i", 32)).to(WIDE)
     total = a * b
