@@ -219,7 +219,7 @@ def walk(
             lies_inside.set(inside_tensor)
             column.advance()
         address, good = located.get(), lies_inside.get()
-        first, last = (good.select(each, width) for each in (of_row.first, of_row.last))
+        first, last = (good.select(end, width) for end in (of_row.first, of_row.last))
         if each_row is not None:
             span = (first < last).select((last - first) * step - (step - 1) * size, code.number(0))
             begin = address + start + in_tensor(first * step)
@@ -234,7 +234,7 @@ def walk(
         with code.loop(left) as number:
             offset = number * of_row.piece
             end = least(offset + of_row.piece, width) - offset
-            low, high = (clamped(each - offset, 0, end) for each in (first, last))
+            low, high = (clamped(bound - offset, 0, end) for bound in (first, last))
             place = swizzled(box, row.get() + offset)
             if outside is not None:
                 with code.when(low > 0):

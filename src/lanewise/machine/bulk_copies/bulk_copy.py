@@ -104,10 +104,10 @@ def lower(code: BlockCode, op: Op) -> None:
         barrier: Value = code.number(0)
         if is_told:
             barrier = code.address_of(op.address(3), lane).to(i64)
-        target, source = (code.address_of(each.address, lane).to(i64) for each in (written, read))
+        target, source = (code.address_of(access.address, lane).to(i64) for access in (written, read))
         with each_receiver(code, op, rest, lane, target, barrier) as (there, mbarrier):
             values: list[Value | int] = [code["frame"], op.site, lane, there, source, size, mbarrier, combine]
-            values += [code.lane_read(each, Type("u", 16), lane) for each in mask]
+            values += [code.lane_read(word, Type("u", 16), lane) for word in mask]
             stop_unless_done(code, call(code, function, values))
 
 

@@ -67,7 +67,7 @@ def _write_try_cancel(code: BlockCode) -> None:
         is_receiver = code["everyone"].differs(0) | rank.equals(own)
         with code.when(is_receiver):
             there, mbarrier = (
-                (each & abi.OFFSET_MASK) | (rank << abi.RANK_SHIFT) for each in (target, barrier)
+                (address & abi.OFFSET_MASK) | (rank << abi.RANK_SHIFT) for address in (target, barrier)
             )
             store: list[Value | int] = [there, RESPONSE_BYTES, mbarrier, 0, low, high]
             answer = call(code, storer(code.module), [code["frame"], code["site"], code["lane"], *store])
@@ -92,7 +92,7 @@ def query_cancel(lanes: Lanes, op: Op) -> None:
             raise op.unsupported("it writes a vector of four registers: x, y, z, and one of no meaning")
         numbers = [word(0), word(1), word(2), lanes.constant(Type("u", _COORDINATE_BITS), 0)]
     else:
-        axis = next((each for each in range(3) if op.has(f"get_first_ctaid::{'xyz'[each]}")), None)
+        axis = next((number for number in range(3) if op.has(f"get_first_ctaid::{'xyz'[number]}")), None)
         if axis is None or len(elements) != 1:
             raise op.unsupported("it asks .is_canceled, .get_first_ctaid, or one of its ::x, ::y and ::z")
         numbers = [word(axis)]

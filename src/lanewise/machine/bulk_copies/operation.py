@@ -117,8 +117,8 @@ def finish(code: FunctionCode, operation: Record) -> None:
         with code.when(wrong.differs(0)):
             block = operation.at(AsyncOperation.block)
             site, lane, address = (
-                operation.get(each)
-                for each in (AsyncOperation.site, AsyncOperation.lane, AsyncOperation.barrier_address)
+                operation.get(field)
+                for field in (AsyncOperation.site, AsyncOperation.lane, AsyncOperation.barrier_address)
             )
             record_fault(code, block, FaultKind.MBARRIER, site, lane, address, wrong - 1)
             block.set(BlockRecord.fault_warp, operation.get(AsyncOperation.warp))

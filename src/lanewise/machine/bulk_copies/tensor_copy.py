@@ -105,8 +105,8 @@ def _issue(code: BlockCode, op: Op, function: ir.Function, tensor: int, shared: 
             given = [code.lane_read(offset, Type("u", 16), lane).to(U64).to(i64) for offset in offsets]
             numbers += [*given, *[code.number(0)] * (MOST_OFFSETS - len(given))]
         map, there, mbarrier = (
-            code.address_of(op.address(each), lane).to(i64) if each >= 0 else code.number(0)
-            for each in (tensor, shared, barrier)
+            code.address_of(op.address(operand), lane).to(i64) if operand >= 0 else code.number(0)
+            for operand in (tensor, shared, barrier)
         )
         if op.has("cta_group::1") or op.has("cta_group::2"):
             _require_pair(code, op, lane, there, mbarrier)
@@ -229,10 +229,10 @@ def _write_store(code: BlockCode, op: Op, name: str) -> None:
     made.demand(can_be_stored, Wrong.PADDED_STORE, kind)
     if name:
         combine = code.number(0)
-        for each in REDUCED_TYPES[name]:
-            fmt = each.removesuffix(".ftz")
-            function = reduction(code.module, op, name, fmt, BULK if fmt == each else "global")
-            combine = kind.equals(ELEMENT_TYPES[each].code).select(address_of(code, function), combine)
+        for reduced in REDUCED_TYPES[name]:
+            fmt = reduced.removesuffix(".ftz")
+            function = reduction(code.module, op, name, fmt, BULK if fmt == reduced else "global")
+            combine = kind.equals(ELEMENT_TYPES[reduced].code).select(address_of(code, function), combine)
         made.demand(combine.differs(0), Wrong.TYPE, kind)
         made.record.set(AsyncOperation.combine, combine)
     made.record.set(AsyncOperation.source, made.own_shared(code["shared"], span))

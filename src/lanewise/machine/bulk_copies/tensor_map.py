@@ -158,8 +158,8 @@ def read_map(
         whole, coordinate = fields.get(f"dim{dimension}"), coordinates[dimension]
         if dimension == 0:  # a place has several elements of packed types
             whole, places = (
-                Value(code, i64, code.builder.sdiv((each + elements - 1).handle, elements.handle))
-                for each in (whole, places)
+                Value(code, i64, code.builder.sdiv((value + elements - 1).handle, elements.handle))
+                for value in (whole, places)
             )
             quotient = Value(code, i64, code.builder.sdiv(coordinate.handle, elements.handle))
             issue.demand((quotient * elements).equals(coordinate), Wrong.PACKED_COORDINATE, coordinate)

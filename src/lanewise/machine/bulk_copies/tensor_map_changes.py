@@ -128,8 +128,8 @@ def copy(code: BlockCode, op: Op) -> None:
 
 def _write_copy(code: BlockCode) -> None:
     made, size = Issue(code), code.number(MAP_BYTES)
-    for each in ("target", "source"):
-        made.aligned(code[each], Wrong.MAP_ALIGNMENT, MAP_ALIGNMENT)
+    for side in ("target", "source"):
+        made.aligned(code[side], Wrong.MAP_ALIGNMENT, MAP_ALIGNMENT)
     target = made.host("global", code["target"], size, WRITE)
     copier(code, target, made.own_shared(code["source"], size), size)
     code.give(0)
