@@ -255,10 +255,10 @@ def _meeting(branch: BasicBlock, known: dict[int, int]) -> int:
     following = successors(branch)
     if not following:
         return -1
-    common = reduce(and_, (known[each.number] for each in following))
-    if any(known[each.number] < 0 for each in following):
+    common = reduce(and_, (known[block.number] for block in following))
+    if any(known[block.number] < 0 for block in following):
         # Some path never ends, and is said to go through everything: only what it reaches counts.
-        common &= reduce(and_, (sum(1 << number for number in _reachable(each)) for each in following))
+        common &= reduce(and_, (sum(1 << number for number in _reachable(block)) for block in following))
     return (common & -common).bit_length() - 1
 
 
@@ -272,7 +272,7 @@ def postdominators(blocks: list[BasicBlock]) -> dict[int, int]:
     changed = True
     while changed:
         changed = False
-        for block in sorted(blocks, key=lambda each: -each.number):
+        for block in sorted(blocks, key=lambda block: -block.number):
             following = successors(block)
             common = -1 if following else 0
             for follower in following:

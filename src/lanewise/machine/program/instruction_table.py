@@ -600,7 +600,7 @@ def record_of(opcode: str, modifiers: tuple[str, ...]) -> InstructionRecord | No
     'there is one device, and no multicast memory'
     """
     present = set(modifiers)
-    return next((each for each in _BY_OPCODE.get(opcode, ()) if each.modifiers <= present), None)
+    return next((record for record in _BY_OPCODE.get(opcode, ()) if record.modifiers <= present), None)
 
 
 def refused_instructions() -> dict[str, str]:

@@ -326,8 +326,8 @@ class _Resolver:
             case Unary(operator, inner):
                 return Negated(operator, self.operand(inner, scope, operation))
             case Pair(first, second):
-                both = (self.operand(each, scope, operation) for each in (first, second))
-                return OperandList(tuple(element for each in both for element in elements_of(each)))
+                both = (self.operand(operand, scope, operation) for operand in (first, second))
+                return OperandList(tuple(element for operand in both for element in elements_of(operand)))
             case Vector(elements) | Group(elements):
                 return OperandList(tuple(self.operand(element, scope, operation) for element in elements))
             case Address(base, offset, rest) if not rest:
@@ -432,7 +432,7 @@ class _Resolver:
         body = self.function.body or []
         record = record_of(operation.opcode, operation.modifiers)
         behind = range(position + 1, len(body)) if record and record.ends is BlockEnd.SWITCH else ()
-        following = next((body[each] for each in behind if not isinstance(body[each], Loc)), None)
+        following = next((body[at] for at in behind if not isinstance(body[at], Loc)), None)
         if not isinstance(following, Targets):
             yield position
             return

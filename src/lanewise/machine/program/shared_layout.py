@@ -55,15 +55,15 @@ def _in_order(module: Module, functions: Sequence[Function]) -> list[Variable]:
     callees = [function for function in functions if not function.is_entry]
     own, further = _declared(entry), _declared(callees)
     ordered = [*own, *module.variables.values(), *further]
-    placed = [each for each in ordered if id(each) in named]
-    placed += [each for each in (*own, *further) if id(each) not in named]
-    return [each for each in placed if each.space == "shared" and each.size]
+    placed = [variable for variable in ordered if id(variable) in named]
+    placed += [variable for variable in (*own, *further) if id(variable) not in named]
+    return [variable for variable in placed if variable.space == "shared" and variable.size]
 
 
 def _declared(functions: Iterable[Function]) -> list[Variable]:
     """Return all variables that functions declare in their bodies, in the order of the text."""
     bodies = (function.body or () for function in functions)
-    return [each for body in bodies for each in body if isinstance(each, Variable)]
+    return [statement for body in bodies for statement in body if isinstance(statement, Variable)]
 
 
 def _named(module: Module, function: Function) -> Iterator[Variable]:
@@ -90,5 +90,5 @@ def _names(operand: Operand) -> Iterator[str]:
             for element in elements:
                 yield from _names(element)
         case Address(base, _, rest):
-            for each in (base, *rest):
-                yield from _names(each)
+            for address in (base, *rest):
+                yield from _names(address)

@@ -60,7 +60,7 @@ def with_source(error: Unsupported, module: Module) -> Unsupported:
     if match is None or "\n" in str(error):  # no line, or its source has been added before
         return error
     functions = (*module.entries.values(), *module.functions.values())
-    statements = (each for function in functions for each in function.body or ())
+    statements = (statement for function in functions for statement in function.body or ())
     for statement in statements:
         if isinstance(statement, Operation) and statement.line == int(match[1]) and statement.loc is not None:
             return Unsupported(f"{error}\n    from {source_line(module, statement.loc)}")
