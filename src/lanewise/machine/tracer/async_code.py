@@ -174,7 +174,7 @@ def copied(module: ir.Module) -> ir.Function:
 def _write_copied(module: ir.Module, name: str) -> None:
     code = FunctionCode(module, name, ("block", "copy", "done"), ir.LONG, "")
     block, kept = code.record("block"), code.record("copy")
-    lane, issuer, size = (kept.get(each) for each in (KeptCopy.lane, KeptCopy.issue_entry, KeptCopy.size))
+    lane, issuer, size = (kept.get(field) for field in (KeptCopy.lane, KeptCopy.issue_entry, KeptCopy.size))
     with code.when(code["done"].equals(0)):
         with code.when(issuer.differs(0)):
             entry = Record(code, issuer)

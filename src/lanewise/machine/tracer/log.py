@@ -165,7 +165,7 @@ class Log:
         ]  # fmt: skip
         joined = MemoryWrites(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
         order = np.lexsort((joined.row, joined.entry))
-        return MemoryWrites._make(each[order] for each in joined)
+        return MemoryWrites._make(column[order] for column in joined)
 
     @cached_property
     def _async_writes(self) -> tuple[Numbers, Numbers]:
@@ -200,8 +200,8 @@ class Log:
         """Return the runs of one asynchronous write."""
         count, lane = int(made[AsyncWrite.runs // 8]), int(made[AsyncWrite.lane // 8])
         issuer, reader = (
-            int(made[each // 8]) // ENTRY.itemsize if made[each // 8] >= 0 else -1
-            for each in (AsyncWrite.issuer, AsyncWrite.reader)
+            int(made[field // 8]) // ENTRY.itemsize if made[field // 8] >= 0 else -1
+            for field in (AsyncWrite.issuer, AsyncWrite.reader)
         )
         start = int(self.entries["payload"][entry]) + AsyncWrite.BYTES
         runs = (

@@ -144,12 +144,12 @@ class _Payload:
         """Add a register of all lanes."""
         return LoggedRegister(register, self.place(register.bits // 8 * LANES))
 
-    def access(self, each: LocatedAccess, rows: int) -> LoggedAccess:
+    def access(self, located: LocatedAccess, rows: int) -> LoggedAccess:
         """Add an access: its addresses, the bytes before an atomic operation, the bytes."""
-        kept = each.size if each.size <= MOST_KEPT_BYTES else 0
+        kept = located.size if located.size <= MOST_KEPT_BYTES else 0
         addresses = self.place(ADDRESS_BYTES)
-        before = self.place(LANES * kept) if each.access.kind is AccessKind.ATOMIC else -1
-        return LoggedAccess(each, rows, kept, addresses, before, self.place(LANES * kept))
+        before = self.place(LANES * kept) if located.access.kind is AccessKind.ATOMIC else -1
+        return LoggedAccess(located, rows, kept, addresses, before, self.place(LANES * kept))
 
 
 def _point(number: int, op: Op, program: Program) -> Point:
@@ -163,13 +163,13 @@ def _point(number: int, op: Op, program: Program) -> Point:
         restored = [register for name in callees(op) for register in program.body(name).registers]
         written = list(dict.fromkeys((*written, *restored)))
     registers = tuple(payload.register(register) for register in written)
-    accesses = [payload.access(each, _EVERY_LANE) for each in passed]
+    accesses = [payload.access(parameter, _EVERY_LANE) for parameter in passed]
     for access in op.record.memory:
         try:
-            each = located(op, access)
+            place = located(op, access)
         except LanewiseError:  # its bytes are known only when it runs
             continue
-        accesses.append(payload.access(each, _rows(op, each)))
+        accesses.append(payload.access(place, _rows(op, place)))
     return Point(number, op, registers, tuple(accesses), payload.size)
 
 
@@ -178,9 +178,9 @@ def _parameters(number: int, body: FunctionBody) -> Point:
     payload = _Payload()
     held = [parameter for parameter in body.parameters if isinstance(parameter, Register)]
     registers = tuple(
-        payload.register(each) for each in (*held, *([body.base] if body.base is not None else []))
+        payload.register(register) for register in (*held, *([body.base] if body.base is not None else []))
     )
-    accesses = tuple(payload.access(each, _EVERY_LANE) for each in _passed(body.parameters))
+    accesses = tuple(payload.access(parameter, _EVERY_LANE) for parameter in _passed(body.parameters))
     return Point(number, None, registers, accesses, payload.size, body)
 
 
@@ -202,11 +202,11 @@ _PASSING = MemoryAccess(AccessKind.WRITE, 0, Size.TYPE)
 _EVERY_LANE = (1 << LANES) - 1
 
 
-def _rows(op: Op, each: LocatedAccess) -> int:
+def _rows(op: Op, located: LocatedAccess) -> int:
     """Return which rows of an access have an address: of ldmatrix those of the first lanes."""
     instruction = op.source.instruction()
-    if each.access.size is Size.MATRIX_ROW and instruction is not None:
+    if located.access.size is Size.MATRIX_ROW and instruction is not None:
         return (1 << instruction.row_addresses.rows) - 1
-    if each.access.size is Size.TILE_LINE and instruction is not None:
+    if located.access.size is Size.TILE_LINE and instruction is not None:
         return (1 << tile_lines(instruction).lines) - 1
     return _EVERY_LANE

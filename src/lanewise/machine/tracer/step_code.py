@@ -123,12 +123,12 @@ def _complete(code: BlockCode, tracer: Record) -> None:
 def _copy_registers(code: BlockCode, payload: Value, words: Value, count: Value) -> None:
     """Write code that copies registers from the frame to a payload."""
     with code.loop(count) as number:
-        each = Record(code, words + number * REGISTER_WORDS)
+        register = Record(code, words + number * REGISTER_WORDS)
         copy_bytes(
             code,
-            payload + each.get(REGISTER_PAYLOAD),
-            code["frame"] + each.get(REGISTER_FRAME),
-            each.get(REGISTER_BYTES),
+            payload + register.get(REGISTER_PAYLOAD),
+            code["frame"] + register.get(REGISTER_FRAME),
+            register.get(REGISTER_BYTES),
         )
 
 
@@ -239,17 +239,17 @@ def note(module: ir.Module) -> ir.Function:
         position = code.variable(words.address + 8)
         position.set(words.address + 8)
         with code.loop(words.get(0)):
-            each = Record(code, position.get())
-            register, count = each.get(16), each.get(32)
+            entry = Record(code, position.get())
+            register, count = entry.get(16), entry.get(32)
             active = code.variable(code.mask_bits())
             active.set(code.mask_bits())
             with code.when(register.differs(0)):
-                active.set(call(code, guarded(code.module), [code["frame"], register, each.get(24)]))
-            payload = _begin_call(code, active.get(), each.get(0), each.get(8), code.number(0))
+                active.set(call(code, guarded(code.module), [code["frame"], register, entry.get(24)]))
+            payload = _begin_call(code, active.get(), entry.get(0), entry.get(8), code.number(0))
             with code.when(payload.differs(0)):
-                _copy_registers(code, payload, each.address + 40, count)
+                _copy_registers(code, payload, entry.address + 40, count)
                 _complete(code, tracer)
-            position.set(each.address + 40 + count * REGISTER_WORDS)
+            position.set(entry.address + 40 + count * REGISTER_WORDS)
         code.give(0)
 
     return shared_code(module, "trace_note", STEP_ARGUMENTS, write)

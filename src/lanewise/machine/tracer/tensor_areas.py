@@ -94,7 +94,7 @@ def product_accesses(numbers: ProductNumbers) -> list[TensorAccess]:
         other = block == 1
         if numbers.form.a_in_tensor_memory:
             accesses.append(TensorAccess("read", "A", _rows_of(numbers, numbers.a, numbers.a_columns), other))
-        accesses += [each._replace(in_other=other) for each in _side_inputs(numbers)]
+        accesses += [access._replace(in_other=other) for access in _side_inputs(numbers)]
         lane, column = lane_and_column(numbers.d)
         written = tuple(
             Area(
@@ -153,7 +153,7 @@ def copy_accesses(op: Op, address: int) -> list[TensorAccess]:
         shape for name, shape in copy_shapes.SHAPES.items() if set(name.split(".")) <= {*op.modifiers}
     )
     lane, column = lane_and_column(address)
-    lanes = sorted(lane + each for row in range(shape.rows) for each in shape.lanes_of(row))
+    lanes = sorted(lane + further for row in range(shape.rows) for further in shape.lanes_of(row))
     return _both(op, [TensorAccess("write", "D", (Area(tuple(lanes), column, shape.columns),))])
 
 

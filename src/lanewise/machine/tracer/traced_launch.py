@@ -75,7 +75,7 @@ def available_bytes() -> int:
     limits = [_free_bytes()]
     for limit, used in CONTAINER_LIMITS:
         try:
-            texts = [Path(each).read_text().strip() for each in (limit, used)]
+            texts = [Path(file).read_text().strip() for file in (limit, used)]
             limits.append(max(int(texts[0]) - int(texts[1]), 0))
         except (OSError, ValueError):  # there is no such file, or no limit
             continue
@@ -175,7 +175,7 @@ class TracedLaunch(CheckedLaunch):
         entries: dict[object, int] = {}
         for finding, logged in zip(raw, self.findings, strict=True):
             entries.setdefault(key(finding), logged.entries)
-        return [(each, entries.get(key(each), 0)) for each in self.verdict()]
+        return [(finding, entries.get(key(finding), 0)) for finding in self.verdict()]
 
     def trace(self, keep_interrupted: bool = False) -> Log:
         """Run the launch and return its log; a fault ends the run and is kept in `fault`.
