@@ -102,8 +102,8 @@ def write_run_cluster(
     builder.branch(turn)
     builder.position_at_end(turn)
     phases.set(zero)
-    for each in (yielded, alive, moved):
-        each.set(no)
+    for counter in (yielded, alive, moved):
+        counter.set(no)
     first = block.get(BlockRecord.running_member)
     with code.loop(count) as index:
         rank = divided(code, first + index, count)[1]

@@ -21,7 +21,7 @@ def split(module: ir.Module) -> ir.Function:
 
 def _write_split(code: BlockCode) -> None:
     taken = code.lanes_of(code["taken"].to(U32))
-    target, following = (code[each].to(U32).spread(LANES) for each in ("target", "following"))
+    target, following = (code[name].to(U32).spread(LANES) for name in ("target", "following"))
     pcs = code.frame.pointer(WarpFrame.pcs, U32)
     pcs.store(taken.select(target, code.mask_lanes().select(following, pcs.load(0, LANES))))
     code.give(BlockAnswer.DIVERGED)

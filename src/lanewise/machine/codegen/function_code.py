@@ -386,7 +386,7 @@ def call(code: BlockCode, function: ir.Operand, values: list[Value | int]) -> Va
     """Call a function of 64-bit numbers and return its 32-bit answer."""
     numbers = [value if isinstance(value, Value) else code.constant(i64, value) for value in values]
     wide = [number.to(U64).to(i64) if number.type.bits < 64 else number for number in numbers]
-    return Value(code, U32, code.builder.call(function, [each.handle for each in wide]))
+    return Value(code, U32, code.builder.call(function, [value.handle for value in wide]))
 
 
 def _scalar_fit(value: Value, type: Type) -> Value:
@@ -401,7 +401,7 @@ def copy_bytes(code: FunctionCode, to: Value, source: Value, size: Value) -> Non
     """Write code that copies bytes from one address to another."""
     types = [BYTE, BYTE, ir.IntType(64), ir.IntType(1)]
     function = code.external("llvm.memcpy.p0.p0.i64", ir.VoidType(), types)
-    handles = [code.builder.inttoptr(each.handle, BYTE) for each in (to, source)]
+    handles = [code.builder.inttoptr(address.handle, BYTE) for address in (to, source)]
     code.builder.call(function, [*handles, size.handle, ir.Constant(ir.IntType(1), 0)])
 
 

@@ -46,7 +46,7 @@ def write_run_grid(
         inner.give(RunStatus.DONE)
     alone = size.equals(1)
     begin_one, begin_all, ran = (
-        inner.function.append_basic_block(each) for each in ("begin_one", "begin_all", "ran")
+        inner.function.append_basic_block(name) for name in ("begin_one", "begin_all", "ran")
     )
     builder.cbranch(alone.handle, begin_one, begin_all)
     builder.position_at_end(begin_one)

@@ -193,7 +193,7 @@ class Lanes:
 
     def stored(self, needless: Callable[[Register], bool]) -> list[Register]:
         """Return the registers that were written and that other code may read."""
-        return [each for each in self.dirty if each in self.loaded or not needless(each)]
+        return [register for register in self.dirty if register in self.loaded or not needless(register)]
 
     # special registers ------------------------------------------------------------------------------------
 

@@ -78,7 +78,7 @@ def outlined(lanes: Lanes, op: Op, lower: Lower) -> bool:
     )
     alike = replace(op, operands=operands, guard=None)
     result = canonical.pop(0)
-    kinds = [_passed(each, lanes.count) for each in canonical.values()]
+    kinds = [_passed(value, lanes.count) for value in canonical.values()]
     returned = _passed(result, lanes.count)
 
     def write(module: ir.Module, name: str) -> None:

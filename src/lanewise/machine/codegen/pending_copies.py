@@ -46,7 +46,7 @@ def _copy(code: BlockCode, copies: Record, number: Value) -> Record:
 
 def _carry_out(code: BlockCode, kept: Record) -> None:
     """Write that the bytes of a copy are copied."""
-    target, source, size = (kept.get(each) for each in (KeptCopy.target, KeptCopy.source, KeptCopy.size))
+    target, source, size = (kept.get(field) for field in (KeptCopy.target, KeptCopy.source, KeptCopy.size))
     copy_bytes(code, target, source, size)
     _tell(code, kept, 1)
 
@@ -91,7 +91,7 @@ def _drop(code: BlockCode, copies: Record, done: Value) -> None:
     """Write that the first copies are forgotten, since they have taken effect."""
     left = copies.get(ThreadCopies.count) - done
     with code.loop(left) as number:
-        to, start = (_copy(code, copies, each).address for each in (number, number + done))
+        to, start = (_copy(code, copies, place).address for place in (number, number + done))
         copy_bytes(code, to, start, code.number(KeptCopy.BYTES))
     copies.set(ThreadCopies.count, left)
 

@@ -88,7 +88,7 @@ def moves(bits: tuple[int, ...], lanes: int, vectors: int) -> Moves:
     within = None
     if order[:width] != wanted:
         within = tuple(_mask(order[:width], wanted, -1, -1, 0))
-    numbers = [(each, order[width:].index(bit)) for each, bit in enumerate(bits[width:]) if bit >= 0]
+    numbers = [(place, order[width:].index(bit)) for place, bit in enumerate(bits[width:]) if bit >= 0]
     count = 1 << (len(bits) - width)
     chosen = tuple(sum((v >> bit & 1) << place for bit, place in numbers) for v in range(count))
     return Moves(tuple(steps), within, chosen)
@@ -176,11 +176,11 @@ class Registers:
         """Put elements there, in vectors."""
         word = vectors[0].type.by(1)
         lanes = vectors[0].type.lanes
-        each = abi.LANES * self.bits // word.bits // lanes
+        per_lane = abi.LANES * self.bits // word.bits // lanes
         for number, offset in enumerate(self.offsets):
             place = self._place(offset, word)
-            for part in range(each):
-                place.store(vectors[number * each + part], part * lanes)
+            for part in range(per_lane):
+                place.store(vectors[number * per_lane + part], part * lanes)
 
     def _place(self, offset: Value, word: Type) -> Pointer:
         return Pointer(self.code, word, self.code.builder.gep(self.base, [offset.handle]))

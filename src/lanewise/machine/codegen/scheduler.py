@@ -103,8 +103,8 @@ class _WarpTurn:
         self.others, self.partial = (code.variable(code.constant(BOOL, 0)) for _ in range(2))
         self.pcs = self.warp.pointer(WarpFrame.pcs, U32)
         self.dispatch, self.call, self.diverged, self.follow, self.spread, self.expired = (
-            code.function.append_basic_block(each)
-            for each in ("dispatch", "call", "diverged", "follow", "spread", "expired")
+            code.function.append_basic_block(name)
+            for name in ("dispatch", "call", "diverged", "follow", "spread", "expired")
         )
 
     def write(self) -> None:
@@ -226,10 +226,10 @@ def _write_restore(module: ir.Module) -> ir.Function:
     saved = code.record("frame").at(WarpFrame.block).get(BlockRecord.saved_registers)
     mask = code.record("frame").get(WarpFrame.mask_bytes, U8, LANES).differs(0)
     with _each_register(code) as (offset, size):
-        for each in (U8, Type("u", 16), U32, U64):
-            with code.when(size.equals(each.bits // 8)):
-                now = Record(code, code["frame"] + offset).pointer(0, each)
-                before = Record(code, saved + offset).get(0, each, LANES)
+        for word in (U8, Type("u", 16), U32, U64):
+            with code.when(size.equals(word.bits // 8)):
+                now = Record(code, code["frame"] + offset).pointer(0, word)
+                before = Record(code, saved + offset).get(0, word, LANES)
                 now.store(mask.select(now.load(0, LANES), before))
     code.give(0)
     return code.function

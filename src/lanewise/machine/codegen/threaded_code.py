@@ -107,7 +107,7 @@ def write_follow(module: ir.Module) -> ir.Function:
     code.function.attributes.discard("noinline")  # the scheduler calls it all the time
     builder = code.builder
     position = code.variable(code.record("row").get(abi.CodeRow.steps))
-    head, after, end = (code.function.append_basic_block(each) for each in ("step", "next", "end"))
+    head, after, end = (code.function.append_basic_block(name) for name in ("step", "next", "end"))
     builder.branch(head)
     builder.position_at_end(head)
     words = Record(code, position.get())
