@@ -154,7 +154,7 @@ def _exchange_loop(
     builder, word = code.builder, operand.type
     first = builder.load_atomic(pointer, "monotonic", word.bits // 8)
     seen = code.variable(Value(code, word, first))
-    head, after = (code.function.append_basic_block(each) for each in ("swap", "swapped"))
+    head, after = (code.function.append_basic_block(name) for name in ("swap", "swapped"))
     builder.branch(head)
     builder.position_at_end(head)
     old = seen.get()

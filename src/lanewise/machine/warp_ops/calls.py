@@ -96,7 +96,7 @@ def _mover(code: BlockCode, callee: FunctionBody, back: bool) -> ir.Operand:
     inner = BlockCode(code.module, name, ("lane", "offset"))
     stack = local_memory(inner, inner["lane"], inner["offset"])
     offset = 0
-    for register in sorted(callee.registers, key=lambda each: -each.bits):
+    for register in sorted(callee.registers, key=lambda held: -held.bits):
         word = Type("u", register.bits)
         slot = inner.frame.pointer(register.offset, word)
         if back:

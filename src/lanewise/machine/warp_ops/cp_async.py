@@ -119,8 +119,8 @@ def _copy(
             with code.builder.if_else(pending.handle) as (kept, at_once):
                 with kept:
                     places = [
-                        Value(code, i64, code.builder.ptrtoint(each, ir.LONG))
-                        for each in (host.handle, located)
+                        Value(code, i64, code.builder.ptrtoint(handle, ir.LONG))
+                        for handle in (host.handle, located)
                     ]
                     values: list[Value | int] = [code["frame"], lane, *places, code.constant(i64, count)]
                     call(code, pending_copies.keep(code.module), values)

@@ -55,7 +55,9 @@ def shuffle(code: BlockCode, op: Op) -> None:
         values = code.builder.alloca(ir.ArrayType(ir.IntType(32), abi.LANES))
         sources = code.builder.alloca(ir.ArrayType(ir.IntType(32), abi.LANES))
         results = code.builder.alloca(ir.ArrayType(ir.IntType(32), abi.LANES))
-    pointers = [Pointer(code, U32, code.builder.bitcast(each, BYTE)) for each in (values, sources, results)]
+    pointers = [
+        Pointer(code, U32, code.builder.bitcast(memory, BYTE)) for memory in (values, sources, results)
+    ]
     pointers[0].store(value)
     pointers[1].store(source)
     with code.loop(abi.LANES) as number:

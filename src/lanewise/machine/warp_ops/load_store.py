@@ -347,7 +347,7 @@ class Moves:
         """Move the vectors of some neighbouring lanes, whose addresses are known to be good."""
         code, count = self.code, len(self.data)
         word = Type("u", self.element.bits)
-        lane_bits, part_bits = (tuple(range(each.bit_length() - 1)) for each in (lanes, count))
+        lane_bits, part_bits = (tuple(range(count_of.bit_length() - 1)) for count_of in (lanes, count))
         addresses = (window.shift + self._address(first + lane).to(i64) for lane in range(lanes))
         hosts = [Pointer(code, word, code.builder.inttoptr(address.handle, BYTE)) for address in addresses]
         if self.storing:  # from [part][lane] to [lane][part]
@@ -410,7 +410,7 @@ def _lane_data(
 def set_lanes(code: BlockCode, bits: Value) -> Iterator[Value]:
     """Run the body for every lane whose bit is set; at least one has to be."""
     left = code.variable(bits)
-    head, after = (code.function.append_basic_block(each) for each in ("lane", "lanes_done"))
+    head, after = (code.function.append_basic_block(name) for name in ("lane", "lanes_done"))
     code.builder.branch(head)
     code.builder.position_at_end(head)
     now = left.get()

@@ -34,9 +34,9 @@ def lower(code: BlockCode, op: Op) -> None:
     (located,) = accesses(op)
     operand = instruction.operands[instruction.matrix]
     registers = [
-        each
-        for each in elements_of(op.operands[1 - located.access.operand])
-        if isinstance(each, Register) and each.bits == operand.register_bits
+        element
+        for element in elements_of(op.operands[1 - located.access.operand])
+        if isinstance(element, Register) and element.bits == operand.register_bits
     ]
     if len(registers) != operand.registers:
         raise op.unsupported(f"it takes {operand.registers} registers of {operand.register_bits} bits")
