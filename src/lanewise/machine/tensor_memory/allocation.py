@@ -198,7 +198,7 @@ def _free_columns(code: FunctionCode, allocated: Value, columns: Value) -> Value
 
 def _mark(code: FunctionCode, allocator: Record, first: Value, columns: Value, owner: Value | int) -> None:
     """Write that columns belong to an allocation; to none if `owner` is 0."""
-    unit, units = (each >> (UNIT.bit_length() - 1) for each in (first, columns))
+    unit, units = (number >> (UNIT.bit_length() - 1) for number in (first, columns))
     bits = ((code.number(1) << units) - 1) << unit
     allocated = allocator.get(TensorAllocator.allocated) & ~bits
     freed = allocator.get(TensorAllocator.freed) & ~bits
@@ -248,7 +248,7 @@ def _write_dealloc(code: BlockCode) -> None:
     own, last = allocator_of(code, code.block), address + columns - UNIT
     with code.when((address & (UNIT - 1)).differs(0) | ~(last < TENSOR_COLUMNS)):
         fault(code, words, Wrong.NOT_AN_ALLOCATION, address)
-    first_unit, units = (each >> (UNIT.bit_length() - 1) for each in (address, columns))
+    first_unit, units = (number >> (UNIT.bit_length() - 1) for number in (address, columns))
     is_whole = code.variable(code.number(0))
     is_whole.set(code.number(0))
     with code.loop(UNITS) as number:  # the units of the allocation, and no others

@@ -78,7 +78,7 @@ def _shared_address(code: BlockCode, op: Op, lane: Value) -> Value:
 
 def _write_issue(code: BlockCode) -> None:
     made, barrier = PipeOperation(code), code["barrier"]
-    numbers = [code.number(each) for each in (MBARRIER_BYTES, MBARRIER_BYTES, CLUSTER | WRITE)]
+    numbers = [code.number(number) for number in (MBARRIER_BYTES, MBARRIER_BYTES, CLUSTER | WRITE)]
     values = [code["frame"], barrier, *numbers, code["site"], code["lane"]]
     host = Value(code, i64, code.builder.call(locate(code.module), [value.handle for value in values]))
     with code.when(host.equals(0)):
@@ -98,7 +98,7 @@ def _executor(module: ir.Module) -> ir.Function:
 def _write_executor(module: ir.Module, name: str) -> None:
     code = FunctionCode(module, name, ("operation",), ir.WORD, "")
     operation = code.record("operation")
-    owner, host = (operation.get(each) for each in (AsyncOperation.barrier_block, AsyncOperation.barrier))
+    owner, host = (operation.get(field) for field in (AsyncOperation.barrier_block, AsyncOperation.barrier))
     handles = [owner.handle, host.handle]
     wrong = Value(code, U32, code.builder.call(arrive_once(module), handles)).to(U64).to(i64)
     with code.when(wrong.differs(0)):

@@ -112,7 +112,7 @@ def _words(code: FunctionCode, held: Record, expansion: Expansion | None) -> lis
     """Return the words of a piece that are written, as one vector or one by one."""
     if expansion is None:
         return [held.get(0, u32, PIECE_BYTES // 4)]
-    halves, bits = [held.get(each, U64) for each in (0, 8)], expansion.bits
+    halves, bits = [held.get(offset, U64) for offset in (0, 8)], expansion.bits
     words = []
     for start in range(0, 16 * bits, 4 * bits):  # the elements of a word
         if start + 4 * bits <= 64:

@@ -88,7 +88,7 @@ def tell_store(code: BlockCode, site: Value, move: Move) -> None:
 
 def kept_move(operation: Record, together: int) -> tuple[Move, Callable[[Value], Value]]:
     """Return what a kept store moves, and where its copied registers are, by their number."""
-    start, half_split, chunks = (operand_of(operation, each) for each in (START, HALF_SPLIT, CHUNKS))
+    start, half_split, chunks = (operand_of(operation, field) for field in (START, HALF_SPLIT, CHUNKS))
     source = operation.get(AsyncOperation.source)
     return Move(start, half_split, chunks, together), lambda number: source + number * REGISTER_BYTES
 

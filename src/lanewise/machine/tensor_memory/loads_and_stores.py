@@ -107,10 +107,12 @@ class Access(NamedTuple):
         if reduces:
             rest.pop(0)
         address, *split = rest
-        registers = [each for each in elements_of(data) if isinstance(each, Register) and each.bits == 32]
+        registers = [
+            element for element in elements_of(data) if isinstance(element, Register) and element.bits == 32
+        ]
         if len(registers) != len(elements_of(data)) or len(registers) != count:
             raise op.unsupported(f".{shape.name}.x{num} takes {count} registers of 32 bits")
-        if len(split) != shape.halves - 1 or not all(isinstance(each, Immediate) for each in split):
+        if len(split) != shape.halves - 1 or not all(isinstance(immediate, Immediate) for immediate in split):
             raise op.unsupported("only .16x32bx2 has the columns to its second half, as a constant")
         assert isinstance(address, MemoryOperand)
         together = min(count, MOST_TOGETHER)
@@ -309,7 +311,7 @@ def _reducing(module: ir.Module, op: Op, form: Form) -> ir.Function:
     """
     larger, kind = op.has("max"), op.types[-1]
     type = {"f32": f32, "u32": u32, "s32": Type("i", 32)}[kind].by(abi.LANES)
-    options = " ".join(each for each in ("abs", "NaN") if op.has(each))
+    options = " ".join(name for name in ("abs", "NaN") if op.has(name))
 
     def write(code: BlockCode) -> None:
         words = code.record("operands")
