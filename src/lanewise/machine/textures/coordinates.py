@@ -110,15 +110,15 @@ def addressed(code: FunctionCode, row: Record, axis: int, index: Value) -> Value
     low = index.max(0)
     clamped = (low > last).select(last, low)
     outside = clamped.differs(index)
-    found = code.variable(clamped)
+    wrapped = code.variable(clamped)
     with code.when(outside & mode.equals(AddressMode.BORDER)):
-        found.set(code.constant(i64, -1))
+        wrapped.set(code.constant(i64, -1))
     with code.when(outside & normalized & mode.equals(AddressMode.WRAP)):
-        found.set(_modulo(code, index, size))
+        wrapped.set(_modulo(code, index, size))
     with code.when(outside & normalized & mode.equals(AddressMode.MIRROR)):
         within = _modulo(code, index, size + size)
-        found.set((within > last).select(size + size - 1 - within, within))
-    return (size.equals(0)).select(zero, found.get())
+        wrapped.set((within > last).select(size + size - 1 - within, within))
+    return (size.equals(0)).select(zero, wrapped.get())
 
 
 def _modulo(code: FunctionCode, value: Value, divisor: Value) -> Value:

@@ -26,12 +26,12 @@ COORDINATES = {
 
 def geometry_of(op: Op) -> Geometry:
     """Return the geometry that an instruction names."""
-    found = [_GEOMETRIES[modifier] for modifier in op.modifiers if modifier in _GEOMETRIES]
-    if len(found) != 1 or (op.opcode.startswith("su") and found[0].is_cube):
+    geometries = [_GEOMETRIES[modifier] for modifier in op.modifiers if modifier in _GEOMETRIES]
+    if len(geometries) != 1 or (op.opcode.startswith("su") and geometries[0].is_cube):
         raise op.unsupported(
             "textures and surfaces are 1d, 2d, 3d, a1d and a2d here, textures cube and acube too"
         )
-    return found[0]
+    return geometries[0]
 
 
 def handle_of(op: Op, number: int) -> Register:
@@ -62,12 +62,12 @@ def row_of(
     Without a geometry any will do.
     """
     handle = code.lane_read(handle_of(op, number), U64, lane).to(i64)
-    numbers = [code.number(each) for each in (int(geometry or 0), int(is_surface), op.site)]
+    numbers = [code.number(number) for number in (int(geometry or 0), int(is_surface), op.site)]
     values = [code["frame"], handle, *numbers, lane]
-    found = Value(code, i64, code.builder.call(_find_row(code.module), [value.handle for value in values]))
-    with code.when(found.equals(0)):
+    row = Value(code, i64, code.builder.call(_find_row(code.module), [value.handle for value in values]))
+    with code.when(row.equals(0)):
         code.give(BlockAnswer.STOPPING)
-    return Record(code, found)
+    return Record(code, row)
 
 
 def _find_row(module: ir.Module) -> ir.Function:
@@ -86,8 +86,8 @@ def _write_find_row(module: ir.Module, name: str) -> None:
     index = (into >> shift) | (into << (64 - shift))
     with code.when(index < launch.get(LaunchRecord.texture_count).to(U64)):
         row = Record(code, launch.get(LaunchRecord.textures) + index.to(i64) * TextureRow.BYTES)
-        wanted, found = code["geometry"], row.get(TextureRow.geometry)
-        fits = (wanted.equals(0) | wanted.equals(found)) & row.get(TextureRow.is_surface).equals(
+        wanted, geometry = code["geometry"], row.get(TextureRow.geometry)
+        fits = (wanted.equals(0) | wanted.equals(geometry)) & row.get(TextureRow.is_surface).equals(
             code["is_surface"]
         )
         with code.when(fits):

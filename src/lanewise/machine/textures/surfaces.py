@@ -126,7 +126,7 @@ def _reduce(code: BlockCode, op: Op, place: Place, word: Type) -> None:
     """Write an atomic operation on a texel."""
     name = next((modifier for modifier in op.modifiers if modifier in _REDUCED), "")
     if op.types[-1] not in _REDUCED.get(name, ()):
-        allowed = "; ".join(f"{each}: {', '.join(types)}" for each, types in _REDUCED.items())
+        allowed = "; ".join(f"{operation}: {', '.join(types)}" for operation, types in _REDUCED.items())
         raise op.unsupported(f"its operations and their types are {allowed}")
     if op.has("a1d") or op.has("a2d"):
         raise op.unsupported("surfaces of layers have no reductions")
