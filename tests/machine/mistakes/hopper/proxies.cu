@@ -67,6 +67,41 @@ extern "C" __global__ void store_fence_too_early(const float* x, float* y) {
     }
 }
 
+//@ proxies | proxy | 1, 64 | f32[32], f32[32]=0, i32[1]=0 | a flag tells another warp of the stores, the fence comes after it
+extern "C" __global__ void store_fence_after_flag(const float* x, float* y, int* flag) {
+    __shared__ __align__(128) float s[32];
+    if (WARP == 0) {
+        s[T] = x[T];  //!
+        fence_async_shared();  //+
+        __syncwarp();
+        if (T == 0) release(flag);
+        fence_async_shared();  //-
+    } else if (T == 32) {
+        acquire(flag);
+        bulk_store(y, s, 128);  //!
+        bulk_commit();
+        bulk_wait<0>();
+    }
+}
+
+//@ proxies | proxy | 1, 64 | f32[32], f32[32]=0 | a lane that stores to the tile has no fence; one that stores elsewhere needs none
+extern "C" __global__ void store_fence_of_some_lanes(const float* x, float* y) {
+    __shared__ __align__(128) float s[32];
+    __shared__ float elsewhere;
+    if (T < 31) s[T] = x[T];  //!
+    if (T == 0) s[31] = x[31];
+    if (T == 31) elsewhere = x[0];
+    if (T != 5 && T != 31) fence_async_shared();  //-
+    if (T != 31) fence_async_shared();  //+
+    __syncthreads();
+    if (T == 32) {
+        if (elsewhere != x[0]) y[0] = 1;
+        bulk_store(y, s, 128);  //!
+        bulk_commit();
+        bulk_wait<0>();
+    }
+}
+
 //@ proxies | advice proxy | 1, 64 | f32[64], f32[64]=0 | the fence stands behind the barrier, in the issuing thread alone
 extern "C" __global__ void store_fence_behind_barrier(const float* x, float* y) {
     __shared__ __align__(128) float s[64];

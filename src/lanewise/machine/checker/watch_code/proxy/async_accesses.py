@@ -6,7 +6,7 @@ fence.proxy.async has to lie between, so that the asynchronous proxy sees what w
 
 from __future__ import annotations
 
-from lanewise.jit.lane_functions import any_lane, lanes_in, largest
+from lanewise.jit.lane_functions import any_lane, choose, lanes_in, largest
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import AsyncFlag, RunView
@@ -21,7 +21,12 @@ from lanewise.machine.checker.watch_code.clocks.happens_before import (
     ordered,
 )
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import in_block, local_warp, suspect, warp_of
-from lanewise.machine.checker.watch_code.proxy.async_clocks import operation, running_clock, warp_fence
+from lanewise.machine.checker.watch_code.proxy.async_clocks import (
+    async_clock,
+    operation,
+    running_clock,
+    warp_fence,
+)
 from lanewise.machine.checker.watch_code.proxy.completion import async_finished
 from lanewise.machine.checker.watch_code.watch_module import ShadowCell, cell_at
 
@@ -57,22 +62,32 @@ def fenced_in_other_block(watch: BlockWatch, epoch: int, shared: bool) -> int:
     return FENCED if largest(fences) >= epoch else UNFENCED
 
 
+@inlined
+def fenced_by_writers(watch: BlockWatch, epoch: int, lanes: int, shared: bool, me: int) -> bool:
+    """Return whether the lanes of another warp that wrote in an epoch have fenced, and `me` comes later."""
+    clock, wrote = async_clock(watch, local_warp(watch, epoch)), lanes_in(lanes)
+    fences = clock.last_fence if shared else clock.last_global_fence
+    if any_lane(wrote & (fences < epoch)):
+        return False
+    return ordered(watch, largest(choose(wrote, fences, 0)), 0, lanes, me) == ORDERED
+
+
 @compiled()
-def fenced(watch: BlockWatch, epoch: int, lanes: int, shared: bool) -> int:
+def fenced(watch: BlockWatch, epoch: int, lanes: int, shared: bool, me: int) -> int:
     """Return whether a plain write is visible to the asynchronous proxy: a fence.proxy.async lies between.
 
     The write was made in an epoch, by some lanes of that epoch's warp. The fence belongs after the write, in
-    the thread that wrote (FENCED). One that the issuing warp executes after it has learnt of the write works
-    on hardware, but PTX does not promise it (FENCED_BY_ISSUER).
+    the thread that wrote, and `me` comes after the fence (FENCED). One that the issuing warp executes after
+    it has learnt of the write works on hardware, but PTX does not promise it (FENCED_BY_ISSUER).
     """
     writer, clock = local_warp(watch, epoch), running_clock(watch)
     if not in_block(watch, writer):
         return fenced_in_other_block(watch, epoch, shared)
     if writer == watch.clock.index:
         return fenced_by_own_warp(watch, epoch, lanes, shared)
-    # What the warp that wrote has told others of its own fences.
+    # What the warp that wrote has told others at barriers of the fences of all of its lanes.
     known = clock.fenced_of[writer] if shared else clock.fenced_global_of[writer]
-    if known >= epoch:
+    if known >= epoch or fenced_by_writers(watch, epoch, lanes, shared, me):
         return FENCED
     by_issuer = clock.fenced_by_issuer_of[writer] if shared else clock.fenced_global_by_issuer_of[writer]
     return FENCED_BY_ISSUER if by_issuer >= epoch else UNFENCED
@@ -165,7 +180,7 @@ def check_after_plain_write(view: RunView, cell: ShadowCell, epoch: int, address
         return False
     if flags & AsyncFlag.GENERIC != 0:
         return True
-    fence = fenced(watch, epoch, lanes_of(writer), flags & AsyncFlag.SHARED != 0)
+    fence = fenced(watch, epoch, lanes_of(writer), flags & AsyncFlag.SHARED != 0, view.who)
     if (fence == UNFENCED) & (flags & AsyncFlag.READS != 0):
         suspect_operation(view, Suspicion.UNFENCED, address, epoch, writer)
         return False
