@@ -206,6 +206,22 @@ def test_docs_may_say_how_many_blackwell_kernels_are_right() -> None:
         assert f"| {count['right']} of {count['tried']} |" in text
 
 
+def test_docs_may_say_how_many_programs_for_blackwell_a_check_accuses() -> None:
+    seen = record("blackwell_checks")
+    verdicts: dict[str, list[str]] = {}
+    for each in seen["programs"]:
+        if not each["project"].endswith(", mended"):
+            verdicts.setdefault(each["program"].rpartition(", ")[0], []).append(each["verdict"])
+    silent = sum(set(each) == {"right"} for each in verdicts.values())
+    whole = sum(len(each) == 3 for each in verdicts.values())
+    assert {verdict for each in verdicts.values() for verdict in each} == {"right", "wrong"}
+    text = " ".join(page("docs/blackwell.md").split())
+    assert f"It has {len(verdicts)} programs," in text
+    assert f" and {whole} of them in order, late and reverse" in text
+    assert f"- {silent} have no error in any schedule that was tried" in text
+    assert f"- {len(verdicts) - silent} are accused" in text
+
+
 def test_docs_may_say_that_cases_agree_with_consan() -> None:
     seen = record("consan")
     right = [each for each in seen["cases"].values() if each["right"]]

@@ -9,6 +9,7 @@ import pytest
 
 import lanewise as lw
 from everything import EVERYTHING, only_with_everything, sampled
+from lanewise.machine.checker.proxy_records import OPERATIONS_KEPT
 from machine.mistakes.corpus import PAIRS, Pair
 from machine.tensor_memory_kernels import dump, fill, kernel, registers
 from shared_tests import blackwell
@@ -122,6 +123,7 @@ def test_a_commit_that_tells_one_block_of_a_pair_is_named() -> None:
 
 
 MMA = lw.instruction("tcgen05.mma.cta_group::1.kind::f16", m=128, n=32, a="f16", b="f16", d="f32")
+NARROW = lw.instruction("tcgen05.mma.cta_group::1.kind::f16", m=128, n=16, a="bf16", b="bf16", d="f32")
 
 
 @pytest.mark.parametrize("waits", [False, True])
@@ -164,6 +166,60 @@ def test_a_commit_that_nobody_waits_for_is_advice(waits: bool) -> None:
         assert report.ok and (c == 16).all()
         kept = [] if waits or schedule != "late" else ["asynchronous copy"]
         assert [each.kind for each in report.findings] == kept
+
+
+@lw.kernel
+def long_after_the_copies(
+    A: lw.TensorMap[lw.bf16, (128, 64), 128],
+    B: lw.TensorMap[lw.bf16, (16, 64), 128],
+    plain: lw.TensorMap[lw.bf16, (8, 64)],
+    C: lw.Ptr[lw.f32],
+    steps: lw.i32,
+) -> None:
+    """Multiply tiles that were copied many other copies ago, which have no swizzle."""
+    sA = lw.shared(lw.bf16, (128, 64), swizzle=lw.Swizzle(3, 3, 3), align=1024)
+    sB = lw.shared(lw.bf16, (16, 64), swizzle=lw.Swizzle(3, 3, 3), align=1024)
+    other = lw.shared(lw.bf16, (8, 8, 64), align=1024)
+    thread, bars = lw.thread_idx.x, lw.mbarrier(3)
+    if thread == 0:
+        bars.init(1)
+        lw.fence_mbarrier_init()
+    memory = lw.tmem.alloc(32)
+    acc = memory.accumulator(NARROW)
+    if thread == 0:
+        bars[0].arrive(expect=A.nbytes + B.nbytes)
+        lw.tma.load(sA, A, (0, 0), bars[0])
+        lw.tma.load(sB, B, (0, 0), bars[0])
+        bars[0].wait(0)
+        for step in lw.range(steps):
+            bars[1].arrive(expect=8 * plain.nbytes)
+            for i in range(8):
+                lw.tma.load(other[i, :, :], plain, (0, 0), bars[1])
+            bars[1].wait(step % 2)
+        a, b = lw.make_umma_desc(sA), lw.make_umma_desc(sB)
+        for k in range(0, 64, 16):
+            NARROW(a[0, k], b[0, k], acc, accumulate=k > 0)
+        lw.tcgen05.commit(bars[2])
+    bars[2].wait(0)
+    lw.tcgen05.fence_after()
+    row = acc.load(0, 16)
+    for n in range(16):
+        C[thread * 16 + n] = row[n]
+    memory.free()
+
+
+def test_a_copy_of_long_ago_is_not_taken_for_a_later_one() -> None:
+    """The record of operations has an end, and then another copy, with another swizzle, is in its place."""
+    rng = np.random.default_rng()
+    a, b = (rng.normal(size=(rows, 64)).astype(lw.bf16.dtype) for rows in (128, 16))
+    c = np.zeros((128, 16), np.float32)
+    maps = lw.tensor_map(a, (128, 64), swizzle="128B"), lw.tensor_map(b, (16, 64), swizzle="128B")
+    for steps in (1, 2 * OPERATIONS_KEPT):
+        report = lw.check(
+            long_after_the_copies[1, 128], *maps, lw.tensor_map(b, (8, 64)), c, steps, arch="sm_100a"
+        )
+        assert report.ok, str(report)
+        assert np.array_equal(c, NARROW.gemm(a, b.T, arch="sm_100a"))
 
 
 def in_the_language(mistake: str) -> Any:

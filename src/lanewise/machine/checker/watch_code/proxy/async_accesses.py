@@ -156,12 +156,13 @@ def check_after_async_write(view: RunView, cell: ShadowCell, epoch: int, address
         suspect_operation(view, Suspicion.UNFINISHED_COPY, address, epoch, cell.writer)
         return False
     noted, flags = operation(watch, epoch), view.flags
-    is_generic = (noted.epoch == epoch) & (noted.generic != 0)
+    is_on_record = noted.epoch == epoch  # else it is too long ago, and another operation is there
+    is_generic = is_on_record & (noted.generic != 0)
     if is_generic & (flags & AsyncFlag.READS != 0) and not fenced_since(watch, epoch):
         suspect_operation(view, Suspicion.STORED_UNFENCED, address, epoch, cell.writer)
         return False
     swizzle = noted.swizzle
-    if (swizzle != 0) & (view.swizzle != 0) & (swizzle != view.swizzle):
+    if is_on_record & (swizzle != 0) & (view.swizzle != 0) & (swizzle != view.swizzle):
         suspect_operation(view, Suspicion.SWIZZLE_DIFFERS, address, epoch, cell.writer)
         return False
     return True
