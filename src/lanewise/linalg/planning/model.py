@@ -26,6 +26,9 @@ _SUM_BYTES, _SECTOR, _ATOM = 4, 32, 64
 _SHARED, _REGISTERS, _WARP_REGISTERS, _LOOP_REGISTERS = 227_000, 65_536, 12, 90
 #: Lanes of a warp; bytes that results of the mma.sync kernels may always have in shared memory.
 _LANES, _RESULTS_OF_WARPS = 32, 40_960
+#: Copies of a thread that move 16 bytes to where they belong, up to which no code is waited for: of a step in
+#: a loop, and where there is only one step.
+_COPIES_OF_LOOP, _COPIES_AT_ONCE = 6, 24
 #: How many times the size of a cluster is doubled, by its size.
 _DOUBLINGS = np.array([0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 3.0])
 #: What rows of boxes of results consist of, in bytes; the widest tile and the widest box in such pieces; rows
@@ -125,7 +128,10 @@ class Costs:
     #: multiprocessor; one copy by a thread, and 16 bytes that it then moves in shared memory; an element of a
     #: fragment that is loaded by itself, an f32 of one that is split into bf16, and a byte of any; a step of
     #: K beside all that; the sums of another part of K; 64 × 64 results, what is added to that if their rows
-    #: begin between multiples of 16 bytes, and one result of a narrow tile.
+    #: begin between multiples of 16 bytes, one result of a narrow tile, and what is added to 64 × 64
+    #: of four bytes, but for those of split f32; what share of the bytes for broken sectors, atoms and lines
+    #: of results comes to theirs; waiting for the code of a copy that moves 16 bytes, for each that a thread
+    #: makes in a step beyond those whose code is held, and that of another copy as a share of it.
     warp_launch: float
     warp_first: float
     warp_products: float
@@ -139,6 +145,10 @@ class Costs:
     warp_store: float
     warp_store_odd: float
     warp_store_element: float
+    warp_wide_results: float
+    warp_broken: float
+    warp_code: float
+    warp_copy_code: float
 
 
 @dataclass(frozen=True)
@@ -267,7 +277,7 @@ def _memory_bytes(case: Case, costs: Costs, element: Values) -> tuple[Values, Va
     broken = sum(cost * (1 - np.gcd(common, size) / size) for size, cost in pieces)
     broken_box = c.broken_box * (1 - np.gcd(np.gcd(run, line_bytes), _SECTOR) / _SECTOR)
     edges = ceiling(x.line_bytes, tile) * broken + ceiling(x.line_bytes, run) * broken_box
-    return reads, x.m * x.n * x.out_bytes * x.batch + lines * edges * (x.warp == 0)
+    return reads, x.m * x.n * x.out_bytes * x.batch + lines * edges * np.where(x.warp > 0, c.warp_broken, 1.0)
 
 
 def _share_of_planes(case: Case) -> Values:
@@ -377,13 +387,13 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     by_threads = (
         x.splits_a * (x.aligned_a < 16) * x.rows * ROWS * 4 / np.minimum(x.aligned_a, 8) * c.thread_load
     )
-    finish = _epilogue(x, c, consumers, tiles > slots)
+    finish = _epilogue(x, c, consumers)
 
     def mainloop(active: Values) -> Values:
         return steps * _larger(multiply, active * asked / c.l2_bytes, port, latency, by_threads)
 
     full, last = mainloop(slots * size), mainloop(np.maximum(rest, 1) * size)
-    stored_by_threads = np.minimum(_thread_stores(x, c, consumers, tiles > slots), finish)
+    stored_by_threads = np.minimum(_thread_stores(x, c), finish)
     hidden = finish - stored_by_threads
     alternating = c.exposed_pingpong * hidden + np.maximum(hidden - full, 0) / 2
     between = stored_by_threads + np.where(x.pingpong > 0, np.minimum(alternating, hidden), hidden)
@@ -437,25 +447,24 @@ def _products_of_step(case: Case, costs: Costs, consumers: Values, persistent: V
     return multiply + np.where(alone, c.step_alone, 0.0) + promoted
 
 
-def _epilogue(case: Case, costs: Costs, consumers: Values, persistent: Values) -> Values:
+def _epilogue(case: Case, costs: Costs, consumers: Values) -> Values:
     """Return the microseconds of a tile's epilogue."""
     x, c = case, costs
     high = np.where(x.pingpong > 0, x.rows, x.rows / consumers) / ROWS
     piece = c.epilogue_piece + c.long_epilogue * x.long_epilogue + c.wide_results * (x.out_bytes > 2)
     finish = c.epilogue + piece * high * x.columns / ROWS / x.split
-    finish = finish + _thread_stores(x, c, consumers, persistent)
+    finish = finish + _thread_stores(x, c)
     finish = np.where(x.direct > 0, c.epilogue + c.direct_piece * high * x.columns / 8, finish)
     return np.where(x.gather > 0, 0.5 * finish, finish)
 
 
-def _thread_stores(case: Case, costs: Costs, consumers: Values, persistent: Values) -> Values:
+def _thread_stores(case: Case, costs: Costs) -> Values:
     """Return the microseconds by which a tile's epilogue is longer if threads store it: no products hide
-    them. In a persistent block, the warps that neither load nor multiply store all of a tile."""
+    them, and warpgroups that share a tile hinder each other as much as they help."""
     x, c = case, costs
-    high = np.where((x.pingpong > 0) | persistent, x.rows, x.rows / consumers) / ROWS
     ends = LINE / np.minimum(_run_bytes(x), 2 * LINE)  # threads store the ends of each run element by element
     piece = np.where(x.pingpong > 0, c.thread_stores_pingpong, c.thread_stores)
-    return piece * ends * x.thread_stores * high * x.columns / ROWS / x.split
+    return piece * ends * x.thread_stores * x.rows / ROWS * x.columns / ROWS / x.split
 
 
 def _warp(case: Case, costs: Costs, gpu: Gpu) -> Parts:
@@ -468,17 +477,19 @@ def _warp(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     here = np.minimum(ceiling(tiles, 1.0), _resident_warp_blocks(x, team, size))
     multiply = x.rows * x.columns * x.step * x.element_bytes / 2 * x.plane_products / c.warp_products
     loads, used = _warp_loads(x, c, size, high, wide)
+    code = _warp_code(x, c, team, size)
     behind = loads * x.split * (x.stages - 1)  # stages behind the end of K are filled with zeros
     steps = ceiling(ceiling(x.k, x.step), x.split)
     piece = np.where(
         x.columns <= _LANES, c.warp_store_element * ROWS**2, c.warp_store + c.warp_store_odd * x.thread_stores
     )
+    piece = piece + c.warp_wide_results * ((x.out_bytes > 2) & (x.planes == 1))
     store = piece * x.rows * np.minimum(x.columns, x.n) / ROWS**2
     first = c.warp_first + c.warp_exchange * (x.split - 1)
 
     def together(blocks: Values) -> Values:
         busy = _larger(multiply + used, loads) * blocks * x.split
-        return first + steps * (busy + c.warp_step) + (behind + store) * blocks
+        return first + steps * (busy + c.warp_step + code * blocks) + (behind + store) * blocks
 
     whole = tiles // here
     rest = ceiling(tiles - whole * here, 1.0)
@@ -516,6 +527,18 @@ def _warp_loads(case: Case, costs: Costs, size: Values, high: Values, wide: Valu
     fragments = elements * (1 / wide + 1 / high)
     each = c.warp_fragment * size + c.warp_split * (x.planes > 1)
     return pieces * c.warp_piece + odd * c.warp_shifted, fragments * each + single * c.warp_element
+
+
+def _warp_code(case: Case, costs: Costs, team: Values, size: Values) -> Values:
+    """Return the microseconds by which a step of K waits for code: that of copies is unrolled."""
+    x = case
+    moved = other = 0.0
+    for lines, aligned in ((x.rows, x.aligned_a), (x.columns, x.aligned_b)):
+        bytes_ = lines * x.step * size / team
+        moved = moved + bytes_ / _PIECE * (aligned < 4)
+        other = other + bytes_ / np.maximum(aligned, 4) * (aligned >= 4)
+    held = np.where(x.stages > 1, _COPIES_OF_LOOP, _COPIES_AT_ONCE)
+    return costs.warp_code * np.maximum(moved + costs.warp_copy_code * other - held, 0.0)
 
 
 def _resident_warp_blocks(case: Case, team: Values, size: Values) -> Values:
