@@ -61,7 +61,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "FDTD3d": ["--dimx=96", "--dimy=96", "--dimz=96", "--timesteps=2"],
     "SobolQRNG": ["--vectors=10000", "--dimensions=16"],
     "globalToShmemAsyncCopy": ["wA=128", "hA=128", "wB=128", "hB=128"],
-    "cudaGraphsPerfScaling": ["0", "2", "4", "2", "0", "1", "16"],
+    "cudaGraphsPerfScaling": ["3", "1", "4", "2", "0", "4", "8"],
     "MonteCarloMultiGPU": ["--scaling=strong"],
 }
 #: Sizes of llm.c's kernels that a CPU computes in seconds, twice: each file compares with its own CPU code.

@@ -96,6 +96,22 @@ def page_lines(name: str) -> list[str]:
     return (ROOT / name).read_text().splitlines()
 
 
+def test_docs_may_say_that_late_warps_load_what_was_stored() -> None:
+    seen, text = record("h200_late_warps"), page("docs/virtual-gpu.md")
+    assert all(seen[name] for name in ("device", "driver", "cuda", "torch", "triton", "date"))
+    rows = [row for row in seen["experiments"] if row["kernel"] == "late"]
+    (means,) = (row for row in seen["experiments"] if row["kernel"] == "running")
+    without = {(row["warps"], row["rounds"]): row for row in rows if not row["barrier"]}
+    for warps, before in ((32, "drifted apart, "), (4, "and ")):
+        row = without[warps, 32]
+        assert row["wrong"] and f"{before}{row['wrong']:,} of {row['values']:,}" in text
+    fenced = [row for row in rows if row["barrier"]]
+    assert len(fenced) == len(without) == 6 and not any(row["wrong"] for row in (*fenced, means))
+    assert f"With the barrier, none of {sum(row['values'] for row in fenced):,} was." in text
+    assert not without[4, 0]["wrong"] and not without[8, 0]["wrong"]
+    assert f"Of the running means, none of {means['values']:,} was wrong." in text
+
+
 def test_docs_may_say_that_tensor_maps_are_the_drivers() -> None:
     seen = record("h200_tensor_maps")
     counts = seen["counts"]

@@ -259,3 +259,17 @@ def test_what_is_known_of_predicates_is_what_the_machine_computes() -> None:
             known += int((true | false).sum())
             unknown += int((~(true | false)).sum())
     assert min(known, unknown) > 10_000
+
+
+@pytest.mark.parametrize("type", ["u8", "s8", "u16", "s16", "u32"])
+def test_a_number_that_is_cut_to_fewer_bits_than_its_register_is_not_the_whole_number(type: str) -> None:
+    module = lw.load(
+        BEGIN + f"mul.lo.u32 %r0, %i, 1031; cvt.{type}.u32 %r1, %r0; st.global.u32 [%own], %r1; ret; }}"
+    )
+    out = np.zeros(128, np.uint32)
+    module["kernel"][1, 128](np.zeros(1, np.uint32), out, 0)
+    program = checked(module, module["kernel"].function, "sm_80").program
+    (stored,) = (op.operands[1] for op in program.sites if op.record.is_plain_store)
+    value = ThreadPredicates(program, (128, 1, 1)).number(stored, "u32")
+    assert value is not None or type != "u32"
+    assert value is None or (value == out).all()

@@ -71,3 +71,17 @@ def test_the_table_of_programs_counts_those_of_the_record() -> None:
         passed = sum(verdict in ("passed", "status 0") for verdict in verdicts)
         expected.append(f"| {suite['suite']} | {len(verdicts)} | {ran} | {passed} | {suite['why_not']} |")
     assert table == expected
+
+
+def test_the_page_counts_the_samples_that_ended_under_streams() -> None:
+    record = json.loads((ROOT / "benchmarks/results/virtual_gpu_programs.json").read_text())
+    page = " ".join((ROOT / "docs/virtual-gpu.md").read_text().split())
+    rows = record["streams"]["programs"]
+    ended = [row["name"].rpartition("/")[2] for row in rows if "time limit" not in row["verdict"]]
+    sentence = page.partition(f"Of {len(rows)} of NVIDIA's samples under `--streams`, {len(ended)} ended, ")[
+        2
+    ]
+    names, _, rest = sentence.partition(". ")
+    assert ended and all(name in names for name in ended)
+    assert rest.startswith(f"{len(rows) - len(ended)} were stopped")
+    assert all("no race between streams" in row["why"] for row in rows if row["verdict"] == "failed")
