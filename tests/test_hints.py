@@ -100,7 +100,7 @@ def test_a_trace_is_its_steps() -> None:
 def test_a_property_keeps_its_own_error() -> None:
     load = lw.instruction("ldmatrix.sync.aligned.m8n8.x4.shared.b16")
     with pytest.raises(AttributeError, match=r"ldmatrix.* has no operand b"):
-        load.b  # noqa: B018
+        load.b  # noqa: B018 – the attribute is asked for, and raises
     assert not hasattr(MMA, "no_such_thing") and not hasattr(MMA, "__array_interface__")
 
 

@@ -92,18 +92,15 @@ class ThreadPredicates:
 
     def _predicate(self, op: Op) -> Truth | None:
         """Return the predicate that an instruction computes."""
-        if op.opcode == "setp":
-            return self._comparison(op)
-        if op.types != ("pred",):
-            return None
-        sources = [self.truth(each) for each in op.operands[1:]]
-        match op.opcode:
-            case "mov":
-                return sources[0]
-            case "not":
-                return ~sources[0]
-            case "and" | "or" | "xor" as name:
-                return _combined(name, sources[0], sources[1])
+        match op.opcode, op.types:
+            case "setp", _:
+                return self._comparison(op)
+            case "mov", ("pred",):
+                return self.truth(op.operands[1])
+            case "not", ("pred",):
+                return ~self.truth(op.operands[1])
+            case "and" | "or" | "xor" as name, ("pred",):
+                return _combined(name, self.truth(op.operands[1]), self.truth(op.operands[2]))
         return None
 
     def _comparison(self, op: Op) -> Truth | None:
@@ -151,16 +148,15 @@ class ThreadPredicates:
         type, sources = op.types[-1], op.operands[1:]
         if op.record.chooses:
             return self._chosen(op, type)
-        name = f"{op.opcode}.signed" if op.opcode in ("shr", "bfe") and type[0] == "s" else op.opcode
+        function = _FUNCTIONS.get(op.opcode)
         bits = TYPE_BITS[op.types[0]] * (2 if op.has("wide") else 1)
-        # Distances of shifts, positions and lengths have 32 bits; what is added to a wide product is wide.
-        second = "u32" if op.opcode in ("shl", "shr", "bfe") else type
-        third = "u32" if op.opcode == "bfe" else f"{type[0]}{bits}"
-        numbers = [self.number(*each) for each in zip(sources, (type, second, third), strict=False)]
-        known = [each for each in numbers if each is not None]
-        if name not in _FUNCTIONS or len(known) < len(sources) or width != bits:
+        if function is None or width != bits or (type[0] == "s" and not function.is_for_signed):
             return None
-        return _FUNCTIONS[name](*known)
+        # What is added to a wide product is wide.
+        types = (type, *function.further) if function.further else (type, type, f"{type[0]}{bits}")
+        numbers = [self.number(*source) for source in zip(sources, types, strict=False)]
+        known = [number for number in numbers if number is not None]
+        return function.compute(*known) if len(known) == len(sources) else None
 
     def _chosen(self, op: Op, type: str) -> Numbers | None:
         """Return the result of selp, if all threads are known to choose."""
@@ -207,20 +203,28 @@ def _shr(number: Numbers, distance: Numbers) -> Numbers:
     return np.where(distance > _MOST, 0, number >> np.minimum(distance, _MOST))
 
 
-def _shr_signed(number: Numbers, distance: Numbers) -> Numbers:
-    return (number.view(np.int64) >> np.minimum(distance, _MOST).view(np.int64)).view(np.uint64)
-
-
 def _bfe(number: Numbers, position: Numbers, length: Numbers) -> Numbers:
     """A field of bits: the lowest bytes of its position and of its length count."""
     position, length = position & np.uint64(255), length & np.uint64(255)
     return _shr(number, position) & (_shl(np.ones_like(number), length) - np.uint64(1))
 
 
-#: What instructions compute from numbers of 64 bits; whoever reads the result cuts it to its own type.
-_FUNCTIONS: dict[str, Callable[..., Numbers]] = {
-    "mov": np.positive, "cvt": np.positive, "not": np.invert, "and": np.bitwise_and, "or": np.bitwise_or,
-    "xor": np.bitwise_xor, "add": np.add, "sub": np.subtract, "mul": np.multiply,
-    "mad": lambda first, second, third: first * second + third,
-    "shl": _shl, "shr": _shr, "shr.signed": _shr_signed, "bfe": _bfe,
+class _Function(NamedTuple):
+    """What an instruction computes from numbers of 64 bits; whoever reads the result cuts it to its own type.
+
+    Distances of shifts, positions and lengths have a type of their own, which `further` names.
+    """
+
+    compute: Callable[..., Numbers]
+    further: tuple[str, ...] = ()
+    is_for_signed: bool = True
+
+
+_FUNCTIONS = {
+    "mov": _Function(np.positive), "cvt": _Function(np.positive), "not": _Function(np.invert),
+    "and": _Function(np.bitwise_and), "or": _Function(np.bitwise_or), "xor": _Function(np.bitwise_xor),
+    "add": _Function(np.add), "sub": _Function(np.subtract), "mul": _Function(np.multiply),
+    "mad": _Function(lambda first, second, third: first * second + third),
+    "shl": _Function(_shl, ("u32",)), "shr": _Function(_shr, ("u32",), is_for_signed=False),
+    "bfe": _Function(_bfe, ("u32", "u32"), is_for_signed=False),
 }  # fmt: skip
