@@ -37,14 +37,14 @@ def test_a_call_by_names_is_written() -> None:
         ordered, watch=code.record("watch"), epoch=code["number"], who=0, lanes=code["number"], me=3
     )
     assert answer.type.bits == 64
-    is_clear = code.run(fenced, watch=code.record("watch"), epoch=1, lanes=1, shared=answer.equals(1))
+    is_clear = code.run(fenced, watch=code.record("watch"), epoch=1, lanes=1, shared=answer.equals(1), me=0)
     assert is_clear.type.bits == 64
 
 
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("a wrong name", {"lane": 1}, "fenced(watch, epoch, lanes, shared) has no parameter `lane`"),
+        ("a wrong name", {"lane": 1}, "fenced(watch, epoch, lanes, shared, me) has no parameter `lane`"),
         ("a record of another kind", {"watch": "clock"}, "BlockWatch, and a record WarpClock is given"),
         ("a record for a number", {"epoch": "watch"}, "is a number, and a record BlockWatch is given"),
         ("a number for a record", {"watch": 1}, "is a record BlockWatch, and a number is given"),
@@ -56,7 +56,7 @@ def test_a_wrong_call_is_an_error_when_the_code_is_written(
     name: str, changes: dict[str, object], message: str
 ) -> None:
     code = code_of_caller()
-    given: dict[str, object] = {"watch": "watch", "epoch": 5, "lanes": 1, "shared": True} | changes
+    given: dict[str, object] = {"watch": "watch", "epoch": 5, "lanes": 1, "shared": True, "me": 0} | changes
     arguments = {
         key: code.record(value) if isinstance(value, str) else cast(int, value)
         for key, value in given.items()
