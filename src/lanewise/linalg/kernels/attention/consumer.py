@@ -42,22 +42,26 @@ class Consumer:
 
     @lw.device
     def run(self, tiles, Out, lse, heads) -> None:
-        """Compute all tiles of queries of the block; `lse` is where logarithms go, and whether they do."""
+        """Compute all tiles of queries of the block; `lse` is where logarithms go, or null."""
         T = self.traits
-        pointer, has_lse = lse
         if T.tile.ordered and self.own == T.tile.consumers - 1:
             lw.arrive(ORDER, 2 * WARPGROUP)  # the first consumer may begin
         reading, queries = self.of_keys.consumer_state(), self.of_queries.consumer_state()
-        for number in lw.range(tiles.count):
-            head, first, steps = tiles[number]
-            self.of_queries.wait(queries)
-            query = first + self.own * ROWS
+        self.of_queries.wait(queries)
+        head, first = tiles.receive(queries) if T.tile.persistent else tiles.place(lw.block_idx.x)
+        while head >= 0:
+            query, steps = first + self.own * ROWS, tiles.seen(first + T.queries)
             sums, highest, total, reading = self.attend(tiles, query, steps, queries, reading)
             queries = queries.next()
             total = [over_row(lambda a, b: a + b, row_total) for row_total in total]
-            if has_lse != 0:
-                self.store_lse(pointer, head, query, highest, total)
+            if lse.address != 0:
+                self.store_lse(lse, head, query, highest, total)
             self.store(Out, head // heads, head % heads, query, sums, total)
+            if T.tile.persistent:
+                self.of_queries.wait(queries)
+                head, first = tiles.receive(queries)
+            else:
+                head = -1
         if T.tile.ordered and self.own == 0:
             lw.barrier(ORDER, 2 * WARPGROUP)  # the last consumer's last arrival
         if (self.warp == 0) & lw.elect_one():
