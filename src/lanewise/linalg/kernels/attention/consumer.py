@@ -52,11 +52,14 @@ class Consumer:
         while head >= 0:
             query, steps = first + self.own * ROWS, tiles.seen(first + T.queries)
             sums, highest, total, reading = self.attend(tiles, query, steps, queries, reading)
-            queries = queries.next()
             total = [over_row(lambda a, b: a + b, row_total) for row_total in total]
-            if lse.address != 0:
+            if lse != 0:
                 self.store_lse(lse, head, query, highest, total)
             self.store(Out, head // heads, head % heads, query, sums, total)
+            if T.in_place and (self.warp == 0) & lw.elect_one():
+                lw.tma.wait(0, read=True)
+                self.of_queries.release(queries)
+            queries = queries.next()
             if T.tile.persistent:
                 self.of_queries.wait(queries)
                 head, first = tiles.receive(queries)
@@ -148,10 +151,10 @@ class Consumer:
 
     @lw.device
     def release_keys(self, reading, queries, last) -> None:
-        """Release a stage of keys, and after the last one the queries."""
+        """Release a stage of keys, and after the last one the queries, unless results come in their place."""
         if self.thread == 0:
             self.of_keys.release(reading)
-            if last:
+            if not self.traits.in_place and last:
                 self.of_queries.release(queries)
 
     def multiply_keys(self, s, stage):
@@ -179,7 +182,7 @@ class Consumer:
     def store(self, Out, batch, head, query, sums, total) -> None:
         """Divide by the totals and store 64 rows by way of shared memory; rows that saw no key are zero."""
         T, gathered = self.traits, results(self.traits)
-        if (self.warp == 0) & lw.elect_one():
+        if not T.in_place and (self.warp == 0) & lw.elect_one():
             lw.tma.wait(0, read=True)  # the rows before have left
         lw.barrier(1 + self.own, WARPGROUP)
         shares = [lw.rcp(row_total) for row_total in total]

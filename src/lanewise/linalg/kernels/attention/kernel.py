@@ -16,7 +16,8 @@ from lanewise.linalg.kernels.attention.traits import ROWS, WARPGROUP, Traits
 @lw.device
 def produce(T, tiles, maps, pipelines, heads, group) -> None:
     """Load the queries of all tiles of a block, and for each tile the keys and values that it sees, the last
-    ones first; `group` heads of queries share one head of keys."""
+    ones first; `group` heads of queries share one head of keys. The first keys go before the queries, whose
+    place may be taken for longer, by the results of the tile before."""
     Q, K, V = maps
     of_queries, of_keys, of_values = pipelines
     to_q = boxes(T, T.queries, 1, 0)
@@ -25,6 +26,9 @@ def produce(T, tiles, maps, pipelines, heads, group) -> None:
     filling, asked = of_keys.producer_state(), of_queries.producer_state()
 
     def load(pipeline, state, target, source, place) -> None:
+        pipeline.acquire(state)
+        if pipeline is of_queries and T.tile.persistent:
+            tiles.announce(state, all_heads, first)
         pipeline.commit(state)
         for panel in range(T.panels):
             box = target[None, None, None, None, panel, state.stage]
@@ -34,17 +38,14 @@ def produce(T, tiles, maps, pipelines, heads, group) -> None:
     while number < tiles.count:
         all_heads, first = tiles.place(number)
         batch, head = all_heads // heads, all_heads % heads
-        of_queries.acquire(asked)
-        if T.tile.persistent:
-            tiles.announce(asked, all_heads, first)
-        load(of_queries, asked, to_q, Q, (batch, head, first))
-        asked = asked.next()
         steps = tiles.seen(first + T.queries)
         for done in lw.range(steps):
             place = (batch, head // group, (steps - 1 - done) * T.tile.keys)
-            for pipeline, target, source in ((of_keys, to_k, K), (of_values, to_v, V)):
-                pipeline.acquire(filling)
-                load(pipeline, filling, target, source, place)
+            load(of_keys, filling, to_k, K, place)
+            if done == 0:
+                load(of_queries, asked, to_q, Q, (batch, head, first))
+                asked = asked.next()
+            load(of_values, filling, to_v, V, place)
             filling = filling.next()
         number = tiles.next(number)
     if T.tile.persistent:

@@ -35,7 +35,7 @@ TILES = {
     64: (Tile(128, 3, 2, ordered=True, persistent=True), Tile(128, 1, 3)),
     96: (Tile(112, 3, 2, ordered=True, persistent=True), Tile(112, 1, 2)),
     128: (Tile(128, 2, 2, persistent=True), Tile(128, 1, 3)),
-    256: (Tile(80, 2, 2, ordered=True), Tile(80, 1, 2)),
+    256: (Tile(80, 2, 2, ordered=True, persistent=True), Tile(80, 1, 2)),
 }
 HEAD_SIZES = tuple(TILES)
 #: Queries of a tile with one consumer.

@@ -73,7 +73,7 @@ class QueryTiles:
         """Return the number of the tile after this one; all tiles are done if it is `count` or more."""
         if not self.traits.tile.persistent:
             return self.count
-        if self.counter.address != 0:
+        if self.counter != 0:
             # Blocks ask as often as there are tiles, so the counter is zero again after the last one.
             number = lw.atomic_inc(self.counter, (self.count - 1).to(lw.u32)).to(lw.i32)
         return number + lw.grid_dim.x
