@@ -7,10 +7,8 @@ registers by then, and with them read tensor memory: it is done with the columns
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from lanewise.machine.analysis.observed_loads import registers_of
-from lanewise.machine.program.basic_blocks import BasicBlock
+from lanewise.machine.program.basic_blocks import BasicBlock, successors
 from lanewise.machine.program.instruction_record import BlockEnd, Order, Waits
 from lanewise.machine.program.ops import Op
 
@@ -78,7 +76,7 @@ def is_delivered(load: Op, blocks: list[BasicBlock]) -> bool:
             continue
         if block.end in _CALLS or (block.end in _ENDS and state.needed != everything):
             return False
-        for following in _successors(block):
+        for following in successors(block):
             before = known.get(following.number)
             if before is None:
                 known[following.number] = state.copy()
@@ -86,13 +84,6 @@ def is_delivered(load: Op, blocks: list[BasicBlock]) -> bool:
                 continue
             left.append((following, 0, known[following.number].copy()))
     return True
-
-
-def _successors(block: BasicBlock) -> Iterator[BasicBlock]:
-    yield from block.targets
-    leaves = block.end in (*_ENDS, BlockEnd.TRAP, BlockEnd.JUMP, BlockEnd.SWITCH)
-    if block.following is not None and not (leaves and block.op is not None and block.op.guard is None):
-        yield block.following
 
 
 def _arrives(op: Op) -> bool:
