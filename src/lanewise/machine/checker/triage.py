@@ -12,6 +12,7 @@ import numpy.typing as npt
 from lanewise.jit.host_memory import address as address_of
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, WarpFrame
+from lanewise.machine.analysis.delivered_loads import is_delivered
 from lanewise.machine.analysis.value_uses import Use
 from lanewise.machine.checker import records
 from lanewise.machine.checker.access_descriptions import allocation_at, source_of, tensor_place
@@ -41,6 +42,11 @@ RACES_AGAIN = 4096
 RACES = (Suspicion.AFTER_WRITE, Suspicion.AFTER_READ)
 #: Of bytes that a plain store wrote, before the asynchronous proxy accesses them.
 _FENCES = (Suspicion.UNFENCED, Suspicion.WEAKLY_FENCED)
+#: Of a load that is advice.
+_DELIVERED = (
+    "All that it loads is stored, or decides a branch, by then, so that GPUs have read the columns; the PTX "
+    "ISA asks for the wait all the same (9.7.16.6.4.5)"
+)
 #: Findings with the same key are one: kind, line, text, allocation and severity.
 Key = tuple[str, int, str, str | None, str]
 
@@ -83,6 +89,8 @@ class Triage:
         self.found: dict[Key, tuple[Finding, tuple[int, Suspicion] | None]] = {}
         #: How far the threads of a race were apart so far, by row and kind.
         self.reached: dict[tuple[int, Suspicion], Reach] = {}
+        #: Whether a tcgen05.ld that is not waited for is needed in time, by its site.
+        self.delivered: dict[int, bool] = {}
         self.failure: BaseException | None = None
         #: Called with each finding when it comes up, if somebody wants to know when.
         self.on_finding: Callable[[Finding], None] | None = None
@@ -128,7 +136,7 @@ class Triage:
         access = access_of(op, row)
         if self._needs_no_value(kind, op, row, numbers):
             return
-        advice = kind.is_advice_on(launch.compiled.arch)
+        advice = kind.is_advice_on(launch.compiled.arch) or self._is_delivered(kind, numbers)
         if kind is Suspicion.UNINITIALISED:
             met = padding_met(launch.compiled.program, self.uses, state, warp, op, lane, address)
             advice = met is not None
@@ -187,6 +195,8 @@ class Triage:
             mend=facts.mend(),
             races=(facts.race,) if "{order}" in kind.mend else (),
         )
+        if advice and kind is Suspicion.TENSOR_LOAD_UNAWAITED:
+            finding = replace(finding, message=f"{finding.message}. {_DELIVERED}")
         self.add(self._read_too_early(finding, facts), (row, kind))
 
     def _read_too_early(self, finding: Finding, facts: Facts) -> Finding:
@@ -256,7 +266,9 @@ class Triage:
         An error is reported once, advice a few times. Padding is known to the compiled code from then on.
         """
         if kind is not Suspicion.UNINITIALISED or not advice:
-            self._hear(row, kind, ADVICE_AGAIN if advice else 0)
+            # Another load may be one whose registers nobody needs in time.
+            again = RACES_AGAIN if kind is Suspicion.TENSOR_LOAD_UNAWAITED else ADVICE_AGAIN
+            self._hear(row, kind, again if advice else 0)
 
     def _note_padding(self, row: int, padding: Padding | None) -> None:
         """Let the compiled code know where an instruction reads padding: it does not report it again."""
@@ -270,6 +282,22 @@ class Triage:
     def _hear(self, row: int, kind: Suspicion, more: int) -> None:
         limit = (SiteRow.limits + 8 * kind) // 8
         self.rows[row, limit] = min(int(self.rows[row, limit]), more)
+
+    def _is_delivered(self, kind: Suspicion, numbers: dict[str, int]) -> bool:
+        """Return whether a tcgen05.ld without a wait is needed before its thread arrives anywhere."""
+        if kind is not Suspicion.TENSOR_LOAD_UNAWAITED:
+            return False
+        load = self._op_of(numbers["who"])
+        if load.site not in self.delivered:
+            self.delivered[load.site] = is_delivered(load, self.launch.compiled.blocks)
+        return self.delivered[load.site]
+
+    def _row_of(self, who: int) -> int:
+        """Return the row of the access that cells of shadow memory keep."""
+        return row_of_number(self.rows, (who >> records.SITE_SHIFT) & records.MOST_NUMBERS)
+
+    def _op_of(self, who: int) -> Op:
+        return self.launch.compiled.program.sites[self._row_of(who) // MOST_ROWS]
 
     def _race_reach(self, kind: Suspicion, state: BlockState, warp: int, numbers: dict[str, int]) -> Reach:
         """Return how far the threads of a race are apart; farther than any, if it is no race."""
@@ -369,9 +397,8 @@ class Triage:
         warps = launch.shape.warps
         number = int(self.log[numbers["epoch"] & records.EPOCHS])
         linear = int(self.begun[number // warps])
-        row = row_of_number(self.rows, (who >> records.SITE_SHIFT) & records.MOST_NUMBERS)
-        op = launch.compiled.program.sites[row // MOST_ROWS]
-        access = access_of(op, row)
+        op = self._op_of(who)
+        access = access_of(op, self._row_of(who))
         message = f"{space} {access.access.verb if access else 'asynchronous access'}"
         if op.record.touches_tensor_memory:
             message = f"{space} access by {name_of(op)}"
