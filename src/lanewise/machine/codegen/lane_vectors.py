@@ -68,7 +68,7 @@ class Lanes:
         self.loaded: set[Register] = set()
         self.dirty: dict[Register, None] = {}
         self.guard: Value | None = None
-        #: Floats by register whose NaNs are not yet those of a GPU; `register` replaces these NaNs when it is read.
+        #: Floats by register whose NaNs are not yet those of a GPU; `register` replaces them.
         self.any_nan: dict[Register, Value] = {}
         self.carry = CARRY
         #: The lanes whose registers change; None for all, where the scheduler restores the other lanes.
