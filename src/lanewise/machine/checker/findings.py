@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from lanewise.hints import Items
 from lanewise.machine.program.source_lines import short_place
 from lanewise.ptx.model.names import demangle
 
@@ -230,6 +231,9 @@ class ReportContents:
     #: The bytes that the launch has accessed, if somebody wants to know.
     accesses: tuple[AllocationAccesses, ...] = field(default=(), repr=False, compare=False)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "findings", Items(self.findings))
+
     @property
     def counted(self) -> str:
         """How many counters there are, and whether they are those of the whole launch."""
@@ -243,7 +247,7 @@ class ReportContents:
     @cached_property
     def performance(self) -> list[Inefficiency]:
         """What wastes time, the most expensive first; it does not count for `ok`."""
-        return self.judge() if self.judge is not None else []
+        return Items(self.judge() if self.judge is not None else ())
 
     def __getstate__(self) -> dict[str, object]:
         """Return what is pickled: what wastes time is judged before, since compiled code stays behind."""
