@@ -80,6 +80,14 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "a counter as an attribute": (lambda: checked().counters.inst_executed, AttributeError, "executed.sum']"),
     "source": (lambda: lib_kernel.src, AttributeError, "kernel.function is the Python"),
     "an instruction among arrays": (lambda: lib.compare(MMA, TILE, TILE), ValueError, "lw.compare(a, b)"),
+    "path first": (lambda: lib.draw.save("mma.svg", MMA), ValueError, "save(thing, 'mma.svg')"),
+    "show": (lambda: MMA.show(), AttributeError, 'lanewise.draw.save(mma, "mma.svg")'),
+    "a GPU that runs": (lambda: lib.virtual_gpu("A100").run(double), AttributeError, "with lw.virtual_gpu("),
+    "zeros": (lambda: lib.zeros((4, 4)), AttributeError, "np.zeros makes an array"),
+    "version": (lambda: lib.version, AttributeError, "__version__"),
+    "Triton's and Numba's jit": (lambda: lib.jit(double), TypeError, "@lanewise.kernel marks a kernel"),
+    "the thread's number": (lambda: lib.global_id, AttributeError, "block_idx.x * block_dim.x"),
+    "an argument too many": (lambda: lib_kernel[1, 32](X, X), ValueError, "double takes 1 argument (x); 2 "),
     "a kernel alone": (lambda: lib.check(double, X), ValueError, "lw.check(kernel[grid, block], a, b, …)"),
 }  # fmt: skip
 
@@ -142,6 +150,7 @@ def test_a_method_of_a_text_is_one() -> None:
 def test_case_and_underscores_do_not_count() -> None:
     assert nearest("ThreadIdx", ["thread_idx", "block_idx"]) == "thread_idx"
     assert nearest("quux", ["thread_idx", "block_idx"]) == ""
+    assert nearest("version", ["sin", "load"]) == ""  # whose letters are all in it
 
 
 KERNELS = {

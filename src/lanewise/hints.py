@@ -39,8 +39,12 @@ def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
     """
     from difflib import get_close_matches  # wanted for a message alone
 
-    by_key = {_plain(known): known for known in sorted(names, key=len, reverse=True)}  # the shortest counts
     key = _plain(name)
+    by_key = {
+        plain: known
+        for known in sorted(names, key=len, reverse=True)  # of equal ones the shortest counts
+        if 5 * len(plain := _plain(known)) > 3 * len(key) or key.startswith(plain)  # `sin` is not `version`
+    }
     close = [key] if key in by_key else get_close_matches(key, by_key, 1, cutoff)
     return by_key[close[0]] if close else ""
 

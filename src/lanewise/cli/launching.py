@@ -201,6 +201,8 @@ def module_in(
         if module.cuda is not None and module.cuda.note:
             print(f"lanewise: {module.cuda.note}", file=sys.stderr)
         return module
+    if not file.suffix and not file.exists():
+        raise missing_file(file)
     raise LanewiseError(f"{file}: the name of the file should end in .ptx, .cu or .py")
 
 
@@ -344,7 +346,7 @@ class Asked:
             return f"{self.file} launches nothing: {what}. Launches are those of the CUDA driver, {launches}"
         return (
             f"{self.file} launches nothing: {what}. Launches are {launches} of lanewise's kernels; those of "
-            f"Triton, Numba and CUDA C++ need a virtual GPU: lanewise check --gpu H100 {self.file}"
+            f"Triton, Numba and CUDA C++ need a virtual GPU: lanewise {self.command} --gpu H100 {self.file}"
         )
 
     def assumed(self, configured: Configured) -> tuple[str, ...]:
@@ -451,7 +453,10 @@ def run_script(
             command = f"{sys.executable} -m pip install {_PACKAGES[error.name]}"
             print(f"{error.name} is not installed here: {command}", file=sys.stderr)
         if asked.gpu is None and gpu is None and _NO_GPU.search(str(error)):
-            print(f"It runs on a GPU that is not there: lanewise run --gpu H100 {path}", file=sys.stderr)
+            print(
+                f"It runs on a GPU that is not there: lanewise {asked.command} --gpu H100 {path}",
+                file=sys.stderr,
+            )
         return FAILED
     finally:
         sys.argv, sys.path[:] = before

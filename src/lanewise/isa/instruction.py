@@ -75,7 +75,7 @@ class Instruction(Form, Drawn, Suggests):
             "full",
             "rows",
         )
-    }
+    } | dict.fromkeys(("draw", "show", "plot"), 'lanewise.draw.save(mma, "mma.svg") draws it')
 
     # what it is ----------------------------------------------------------------------------------------
 
