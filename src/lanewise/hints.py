@@ -81,6 +81,11 @@ def instead_of_attribute(owner: type, name: str) -> str:
     fields = (field for base in owner.__mro__ for field in getattr(base, "__annotations__", ()))
     names = {*dir(owner), *fields} - {"INSTEAD", "mro"}
     most = _MOST_NAMES if issubclass(owner, Suggests) else 0  # others have names for the library alone, too
+    if name in ("draw", "show", "plot", "display"):
+        if hasattr(owner, "_repr_svg_"):
+            return '; lanewise.draw.save(thing, "picture.svg") draws it, and a notebook shows it'
+        if hasattr(owner, "save"):
+            return '; save("file.html") writes a page, print(…) prints it, and a notebook shows it'
     return instead_of(name, names, getattr(owner, "INSTEAD", None), most)
 
 
