@@ -149,7 +149,7 @@ def test_a_missing_file_names_the_one_beside(tmp_path: Path, monkeypatch: pytest
 def test_a_method_of_a_text_is_one() -> None:
     bound = double.ptx
     assert bound() == double.ptx() == lw.Kernel.ptx(double) and bound.__name__ == "ptx"
-    assert bound.__doc__ and repr(bound).endswith("to be called: ptx()")
+    assert bound.__doc__ == lw.Kernel.ptx.__doc__ and repr(bound).endswith("to be called: ptx()")
     assert pickle.loads(pickle.dumps(MMA.archs)) == MMA.archs and hash(MMA.archs) == hash(tuple(MMA.archs))
 
 

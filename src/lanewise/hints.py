@@ -204,7 +204,7 @@ class _Uncalled:
     """A method of an object: what is looked for in its result is an error that says to call it."""
 
     def __init__(self, method: Callable[..., object]) -> None:
-        self.__wrapped__ = method
+        self.__wrapped__, self.__doc__ = method, method.__doc__
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         return self.__wrapped__(*args, **kwargs)
