@@ -196,7 +196,7 @@ def _write_executor(module: ir.Module, name: str) -> None:
 
 
 def lower_store(code: BlockCode, op: Op) -> None:
-    """Lower st.async and red.async: values of registers go to shared memory, and an mbarrier is told.
+    """Lower st.async and red.async: values of registers go to shared memory, and an mbarrier counts them.
 
     In the forms without an mbarrier they go to global memory at any later time.
     """
@@ -229,12 +229,12 @@ _STORE_ARGUMENTS = (*ISSUER, "target", "size", "barrier", "combine", "low", "hig
 
 
 def storer(module: ir.Module) -> ir.Function:
-    """Return the function that issues a store of up to 16 bytes whose end an mbarrier is told."""
+    """Return the function that issues a store of up to 16 bytes, which an mbarrier counts."""
     return shared_code(module, "store asynchronously", _STORE_ARGUMENTS, _write_store)
 
 
 def _global_storer(module: ir.Module, space: str) -> ir.Function:
-    """Return the function that issues a store to global memory, whose end nobody is told."""
+    """Return the function that issues a store to global memory, which no mbarrier counts."""
 
     def write(code: BlockCode) -> None:
         made = _stored(code, space)
