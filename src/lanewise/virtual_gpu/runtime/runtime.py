@@ -14,7 +14,6 @@ from lanewise.virtual_gpu.driver.entry_points import C_TYPES, EntryPoint
 from lanewise.virtual_gpu.driver.results import FAULTS, DriverError, Result
 from lanewise.virtual_gpu.driver.state import PerThread
 from lanewise.virtual_gpu.runtime.entry_points import STRUCTS, driver_name, entry_points
-from lanewise.virtual_gpu.runtime.errors import error_name, error_sentence
 from lanewise.virtual_gpu.runtime.graphs import GraphCalls
 from lanewise.virtual_gpu.runtime.launching import LaunchCalls
 
@@ -174,3 +173,49 @@ class Runtime(LaunchCalls, GraphCalls):
         """Forget errors that stay. Memory that was not given back stays, too: the program may still look."""
         self._staying = Result.SUCCESS
         self._thread.error = Result.SUCCESS
+
+
+#: The names of errors that are not those of the driver's results.
+_NAMES = {
+    Result.OUT_OF_MEMORY: "MemoryAllocation",
+    Result.NOT_INITIALIZED: "InitializationError",
+    Result.DEINITIALIZED: "CudartUnloading",
+    Result.INVALID_IMAGE: "InvalidKernelImage",
+    Result.INVALID_CONTEXT: "DeviceUninitialized",
+    Result.NO_BINARY_FOR_GPU: "NoKernelImageForDevice",
+    Result.INVALID_HANDLE: "InvalidResourceHandle",
+    Result.NOT_FOUND: "SymbolNotFound",
+    Result.LAUNCH_FAILED: "LaunchFailure",
+}
+_OWN_SENTENCES = {
+    Result.INVALID_IMAGE: "device kernel image is invalid",
+    Result.NOT_INITIALIZED: "initialization error",
+}
+
+
+def error_name(number: int) -> str:
+    """Return the name of an error.
+
+    >>> error_name(0), error_name(2), error_name(700)
+    ('cudaSuccess', 'cudaErrorMemoryAllocation', 'cudaErrorIllegalAddress')
+    """
+    if number == 0:
+        return "cudaSuccess"
+    try:
+        result = Result(number)
+    except ValueError:
+        return "unrecognized error code"
+    return f"cudaError{_NAMES.get(result) or result.name.title().replace('_', '')}"
+
+
+def error_sentence(number: int) -> str:
+    """Return what cudaGetErrorString says of an error.
+
+    >>> error_sentence(2)
+    'out of memory'
+    """
+    try:
+        result = Result(number)
+    except ValueError:
+        return "unrecognized error code"
+    return _OWN_SENTENCES.get(result, result.sentence)
