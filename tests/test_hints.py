@@ -24,6 +24,9 @@ def double(x: lw.Ptr[lw.f32]) -> None:
     x[i] = x[i] * 2
 
 
+lib_kernel: Any = double
+
+
 def checked() -> Any:
     return lw.check(double[1, 32], X)
 
@@ -71,6 +74,20 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "cupy's name": (lambda: lib.load(double.ptx()).get_function("k"), AttributeError, 'module["name"]'),
     "threads of a copy": (lambda: lib.make_tiled_copy("SM75_U32x4_LDSM_N"), TypeError, "is missing"),
     "a method of layouts": (lambda: lib.Layout(4).compose(2), AttributeError, "lanewise.layout.composition("),
+    "a tuple that is called": (lambda: MMA.archs(), TypeError, "leave out the parentheses"),
+    "a list that is called": (lambda: checked().findings(), TypeError, "leave out the parentheses"),
+    "a method that is not called": (lambda: lib_kernel.ptx.splitlines(), AttributeError, "ptx().splitlines"),
+    "a counter as an attribute": (lambda: checked().counters.inst_executed, AttributeError, "executed.sum']"),
+    "source": (lambda: lib_kernel.src, AttributeError, "kernel.function is the Python"),
+    "an instruction among arrays": (lambda: lib.compare(MMA, TILE, TILE), ValueError, "lw.compare(a, b)"),
+    "path first": (lambda: lib.draw.save("mma.svg", MMA), ValueError, "save(thing, 'mma.svg')"),
+    "show": (lambda: MMA.show(), AttributeError, 'lanewise.draw.save(mma, "mma.svg")'),
+    "a GPU that runs": (lambda: lib.virtual_gpu("A100").run(double), AttributeError, "with lw.virtual_gpu("),
+    "zeros": (lambda: lib.zeros((4, 4)), AttributeError, "np.zeros makes an array"),
+    "version": (lambda: lib.version, AttributeError, "__version__"),
+    "Triton's and Numba's jit": (lambda: lib.jit(double), TypeError, "@lanewise.kernel marks a kernel"),
+    "the thread's number": (lambda: lib.global_id, AttributeError, "block_idx.x * block_dim.x"),
+    "an argument too many": (lambda: lib_kernel[1, 32](X, X), ValueError, "double takes 1 argument (x); 2 "),
     "a kernel alone": (lambda: lib.check(double, X), ValueError, "lw.check(kernel[grid, block], a, b, …)"),
 }  # fmt: skip
 
@@ -123,9 +140,17 @@ def test_a_missing_file_names_the_one_beside(tmp_path: Path, monkeypatch: pytest
         assert mend in str(caught.value)
 
 
+def test_a_method_of_a_text_is_one() -> None:
+    bound = double.ptx
+    assert bound() == double.ptx() == lw.Kernel.ptx(double) and bound.__name__ == "ptx"
+    assert bound.__doc__ and repr(bound).endswith("to be called: ptx()")
+    assert pickle.loads(pickle.dumps(MMA.archs)) == MMA.archs and hash(MMA.archs) == hash(tuple(MMA.archs))
+
+
 def test_case_and_underscores_do_not_count() -> None:
     assert nearest("ThreadIdx", ["thread_idx", "block_idx"]) == "thread_idx"
     assert nearest("quux", ["thread_idx", "block_idx"]) == ""
+    assert nearest("version", ["sin", "load"]) == ""  # whose letters are all in it
 
 
 KERNELS = {

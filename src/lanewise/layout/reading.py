@@ -60,7 +60,9 @@ def read_swizzle(text: str) -> Swizzle:
     """
     match = _SWIZZLE.fullmatch(text.strip())
     if match is None:
-        raise LanewiseError(f"{text!r} is no swizzle; write bits, base and shift, such as 3,4,3")
+        raise LanewiseError(
+            f"{text!r} is no swizzle; write bits, base and shift, such as 3,4,3 (128B of TMA)"
+        )
     return Swizzle(*(int(part) for part in match.groups()))
 
 

@@ -11,6 +11,7 @@ from functools import cache
 
 from lanewise.engines import Drawn
 from lanewise.errors import IllegalInstruction, LanewiseError
+from lanewise.hints import Values
 from lanewise.isa.archs import describe_targets, find_arch
 from lanewise.isa.asynchronous.table import Row, archs_of, families, rows
 from lanewise.isa.asynchronous.words import OPCODES, meaning
@@ -50,7 +51,7 @@ class AsyncInstruction(Drawn):
     @property
     def archs(self) -> tuple[str, ...]:
         """The archs that have it, by name."""
-        return archs_of(self.row)
+        return Values(archs_of(self.row))
 
     @property
     def since(self) -> str:

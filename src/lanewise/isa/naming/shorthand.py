@@ -376,12 +376,12 @@ def usual(candidates: list[Candidate], flags: Iterable[str]) -> list[Candidate]:
     for prefers in preferences:
         candidates = [candidate for candidate in candidates if prefers(candidate[0])] or candidates
     seen: Counter[str] = Counter()
-    turns = []
+    numbered = []
     for candidate in sorted(candidates, key=_rarity):
         kind = _type_of(candidate[0])
-        turns.append((seen[kind], candidate))
+        numbered.append((seen[kind], candidate))
         seen[kind] += 1
-    return [candidate for _, candidate in sorted(turns, key=lambda turn: turn[0])]
+    return [candidate for _, candidate in sorted(numbered, key=lambda pair: pair[0])]
 
 
 def _type_of(form: Form) -> str:

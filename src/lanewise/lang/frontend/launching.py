@@ -125,10 +125,10 @@ def split_arguments(
     """Return the arguments of a launch, checked, and apart from them the values of the Constexpr ones."""
     parameters = kernel.parameters
     names = [parameter.name for parameter in parameters]
+    count = f"{len(names)} argument{'s' if len(names) != 1 else ''}"
+    takes = f"{kernel.name} takes {count} ({', '.join(names)})"
     if len(args) > len(parameters):
-        raise KernelError(
-            f"{kernel.name} takes {len(parameters)} arguments ({', '.join(names)}); {len(args)} are given"
-        )
+        raise KernelError(f"{takes}; {len(args)} are given")
     given = dict(zip(names, args, strict=False))
     for name, value in kwargs.items():
         if name not in names:
@@ -140,10 +140,7 @@ def split_arguments(
         parameter.name for parameter in parameters if parameter.name not in given and parameter.required
     ]
     if missing:
-        raise KernelError(
-            f"{kernel.name} takes {len(parameters)} arguments ({', '.join(names)}); {', '.join(missing)} "
-            f"{'is' if len(missing) == 1 else 'are'} missing"
-        )
+        raise KernelError(f"{takes}; {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
     arguments, constants = [], {}
     for parameter in parameters:
         value = given.get(parameter.name, parameter.default)

@@ -66,8 +66,8 @@ class AddressParameters:
         for register in registers_in(operand):
             if register in self._definitions.parameters:
                 return _ANY
-            for each in self._definitions.reaching(op, register):
-                origins |= known.get(each, _NUMBER)
+            for definition in self._definitions.reaching(op, register):
+                origins |= known.get(definition, _NUMBER)
         return origins
 
     def _made(self, op: Op, register: Register, known: dict[int, Origins]) -> Origins | None:
@@ -83,7 +83,7 @@ class AddressParameters:
         flow, used = record.address_flow, op.operands[1:]
         if flow in _NUMBERS:
             return _NUMBER
-        if flow is AddressFlow.MASK and any(_is_small(each) for each in used):
+        if flow is AddressFlow.MASK and any(_is_small(operand) for operand in used):
             return _NUMBER
         if flow is AddressFlow.MULTIPLY_ADD:
             used = used[-1:]

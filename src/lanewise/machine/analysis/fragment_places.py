@@ -57,7 +57,9 @@ def _loaded(body: FunctionBody) -> list[tuple[int, str]]:
                 if op.record.role(number) is not Role.USED:
                     continue
                 loads = {
-                    origins[each].site: origins[each] for each in registers_in(operand) if each in origins
+                    origins[register].site: origins[register]
+                    for register in registers_in(operand)
+                    if register in origins
                 }
                 if len(loads) > 1:
                     text = f"{{}} loads an element of a wmma fragment: {_WHY}"

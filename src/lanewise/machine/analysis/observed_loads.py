@@ -74,7 +74,7 @@ class ObservedLoads:
             for flow in flows:
                 changed |= self._spread(flow)
         for op in loads:
-            effects = _joined(self._effects.get(each, _NOTHING) for each in _registers(op).written)
+            effects = _joined(self._effects.get(register, _NOTHING) for register in _registers(op).written)
             if effects is not None:
                 self.loads[op] = effects
 
@@ -84,7 +84,7 @@ class ObservedLoads:
         for register in flow.targets:
             effects = _joined((effects, self._effects.get(register, _NOTHING)))
         if effects is not None and flow.from_others:
-            effects = frozenset(each._replace(from_others=True) for each in effects)
+            effects = frozenset(effect._replace(from_others=True) for effect in effects)
         changed = False
         for register in flow.sources:
             before = self._effects.get(register, _NOTHING)
@@ -138,7 +138,7 @@ def _registers(op: Op) -> _Registers:
     registers = _Registers(set(), set())
     for number, operand in enumerate(op.operands):
         has_role = registers.written if op.record.role(number) is Role.DEFINED else registers.read
-        has_role.update(each.offset for each in registers_in(operand))
+        has_role.update(register.offset for register in registers_in(operand))
     if op.guard is not None:
         registers.read.add(op.guard[0].offset)
     return registers

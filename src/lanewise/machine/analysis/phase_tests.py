@@ -62,7 +62,7 @@ class _Test:
 
     def follow(self) -> None:
         """Find what becomes of the result."""
-        left = [(each, self.block, self.position + 1) for each in self.op.registers(Role.DEFINED)]
+        left = [(register, self.block, self.position + 1) for register in self.op.registers(Role.DEFINED)]
         seen = {(register, id(block), position) for register, block, position in left}
         while left:
             register, block, start = left.pop()
@@ -91,10 +91,10 @@ class _Test:
             if other.op.site in sites and guard is not None and guard[0] in self.results:
                 return True
         for branch in self.branches:
-            ways = [_reached([each], heeded) for each in successors(branch)]
+            ways = [_reached([successor], heeded) for successor in successors(branch)]
             for way in ways:
                 others = {number for other in ways if other is not way for number in other}
-                retries = [each for number, each in way.items() if number in unheeded - others]
+                retries = [block for number, block in way.items() if number in unheeded - others]
                 if not others.isdisjoint(_reached(retries, heeded)):
                     return True
         return False
@@ -108,7 +108,9 @@ def _uses(register: Register, block: BasicBlock, start: int) -> Iterator[tuple[B
         ops = place.executed
         for position in range(first, len(ops)):
             op = ops[position]
-            used = {each for operand in op.operands for each in registers_in(operand)} - assigned(op)
+            used = {
+                used_register for operand in op.operands for used_register in registers_in(operand)
+            } - assigned(op)
             if register in used or (op.guard is not None and op.guard[0] == register):
                 yield place, position, op
             if register in assigned(op) and op.guard is None:

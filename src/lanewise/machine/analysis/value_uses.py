@@ -63,4 +63,4 @@ class ValueUses:
 def stored_registers(op: Op) -> set[Register]:
     """Return the registers that a plain store writes to memory."""
     (access,) = op.record.memory
-    return {each for each in elements_of(op.operands[access.data]) if isinstance(each, Register)}
+    return {element for element in elements_of(op.operands[access.data]) if isinstance(element, Register)}

@@ -215,8 +215,8 @@ def move(lanes: Lanes, op: Op) -> None:
             whole = whole | (word << (index * bits))
         lanes.write(destination, whole)
         return
-    if source in lanes.unsettled and type.bits == 32:
-        lanes.write_number(destination, lanes.unsettled[source])
+    if source in lanes.any_nan and type.bits == 32:
+        lanes.write_number(destination, lanes.any_nan[source])
         return
     lanes.write(destination, lanes.read(source, type if type.bits > 1 else BOOL))
 

@@ -38,7 +38,7 @@ def with_sources(findings: Iterable[Finding], program: Program) -> list[Finding]
     """Return findings with the text of their lines, and the calls that inlined them, on both sides."""
     raw = list(findings)
     ops = {(op.line, str(op.source)): op for op in program.sites} if raw else {}
-    return [_with_source(each, program, ops) for each in raw]
+    return [_with_source(finding, program, ops) for finding in raw]
 
 
 def _with_source(finding: Finding, program: Program, ops: dict[tuple[int, str], Op]) -> Finding:

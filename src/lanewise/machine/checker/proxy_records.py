@@ -135,9 +135,10 @@ class AsyncClock(RecordLayout):
     #: Its plain reads of shared memory lie before a fence between the proxies, or are known by an mbarrier or
     #: a flag: the asynchronous proxy may write there.
     handed_over_of = per_lane()
-    #: The writes to shared and to global memory that this warp itself has fenced after it had learnt of them.
-    fenced_by_issuer_of = per_lane()
-    fenced_global_by_issuer_of = per_lane()
+    #: Its writes to shared and to global memory that the warp whose clock this is had learnt of when it
+    #: executed a fence.proxy.async.
+    covered_by_own_fence = per_lane()
+    covered_by_own_global_fence = per_lane()
     # The last plain writes of each lane, and its last fences, for shared and for global memory.
     wrote = per_lane()
     wrote_global = per_lane()

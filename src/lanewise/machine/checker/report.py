@@ -78,9 +78,9 @@ class Report(ReportContents, Suggests):
         `counters` adds the counters of the launch; `ptx` and `inlined` add to each finding what
         `Finding.in_words` says.
         """
-        parts = [each.in_words(ptx, inlined) for each in self.findings]
+        parts = [finding.in_words(ptx, inlined) for finding in self.findings]
         if self.performance:
-            parts.append("\n".join(str(each) for each in self.performance))
+            parts.append("\n".join(str(verdict) for verdict in self.performance))
         parts.append(f"{self.title}: {self.summary}")
         if self.counters and counters:
             width = max(len(name) for name in self.counters)

@@ -80,7 +80,7 @@ class Triage:
         #: Suspicions that were told before, by row, kind and allocation.
         self.advised: set[tuple[int, Suspicion, str]] = set()
         #: Findings, each with the row and kind that count how often it came up.
-        self.found: dict[Key, tuple[Finding, tuple[int, Suspicion] | None]] = {}
+        self.findings_by_key: dict[Key, tuple[Finding, tuple[int, Suspicion] | None]] = {}
         #: How far the threads of a race were apart so far, by row and kind.
         self.reached: dict[tuple[int, Suspicion], Reach] = {}
         self.failure: BaseException | None = None
@@ -194,7 +194,7 @@ class Triage:
         read = finding.other
         if facts.kind is not Suspicion.TENSOR_UNORDERED or read is None:
             return finding
-        if not any(key[:3] == ("uninitialised", read.line, read.text) for key in self.found):
+        if not any(key[:3] == ("uninitialised", read.line, read.text) for key in self.findings_by_key):
             return finding
         write = replace(finding, message=f"tensor access by {name_of(facts.op)}", other=None, mend="")
         return replace(
@@ -332,27 +332,27 @@ class Triage:
     def add(self, finding: Finding, counted: tuple[int, Suspicion] | None = None) -> None:
         """Keep a finding unless an equal one was kept before."""
         key = (finding.kind, finding.line, finding.text, finding.allocation, finding.severity)
-        if key not in self.found:
+        if key not in self.findings_by_key:
             if not self.stay_alone():
                 raise NotOnItsOwn
-            self.found[key] = finding, counted
+            self.findings_by_key[key] = finding, counted
             if self.on_finding is not None:
                 self.on_finding(finding)
         elif finding.races:
-            first, before = self.found[key]
+            first, before = self.findings_by_key[key]
             shown = finding if reach_farther(finding.races, than=first.races) else first
-            self.found[key] = replace(shown, races=first.races + finding.races), before
+            self.findings_by_key[key] = replace(shown, races=first.races + finding.races), before
 
     def findings(self) -> list[Finding]:
         """Return all findings in the order in which they came up, with their counts."""
-        found = []
-        for finding, counted in self.found.values():
+        findings = []
+        for finding, counted in self.findings_by_key.values():
             count = 1
             if counted is not None:
                 row, kind = counted
                 count = max(int(self.rows[row, (SiteRow.counts + 8 * kind) // 8]), 1)
-            found.append(replace(finding, count=count))
-        return found
+            findings.append(replace(finding, count=count))
+        return findings
 
     def _other(
         self,
@@ -401,7 +401,7 @@ class Triage:
         """Return how far a warp of a block is from a warp of a block with a number in the grid."""
         if linear == state[BlockRecord.linear]:
             return Reach.WARP if warp == other_warp else Reach.BLOCK
-        cluster = (each[BlockRecord.linear] for each in state.members)
+        cluster = (member[BlockRecord.linear] for member in state.members)
         return Reach.CLUSTER if linear in cluster else Reach.GRID
 
     # barriers of a block ------------------------------------------------------------------------------------

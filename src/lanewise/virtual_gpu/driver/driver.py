@@ -88,8 +88,8 @@ class Driver(DeviceCalls, GraphCalls, OccupancyCalls, LinkCalls, VirtualMemoryCa
 
     def take_unseen(self) -> list[Exception]:
         """Return the exceptions that a program in C has not seen, and forget them."""
-        taken: list[Exception] = self.__dict__.pop("unseen", [])
-        return taken
+        unseen: list[Exception] = self.__dict__.pop("unseen", [])
+        return unseen
 
     def _call(self, declared: EntryPoint, raw: Sequence[int]) -> None:
         inputs: list[Any] = []

@@ -56,7 +56,7 @@ def divergent_branches(costs: LaunchCosts) -> Iterator[DivergentBranch]:
                 leading.get(number, (len(region), start.number)), (len(region), start.number)
             )
     for block in costs.kernel.blocks:
-        times, threads = (int(each) for each in costs.runs[block.number])
+        times, threads = (int(count) for count in costs.runs[block.number])
         if block.number in leading and times:
             wasted[leading[block.number][1]] += len(block.executed) * (times - threads / abi.LANES)
     for block, _ in branches:

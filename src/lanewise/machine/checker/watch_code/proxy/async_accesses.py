@@ -89,7 +89,7 @@ def fenced(watch: BlockWatch, epoch: int, lanes: int, shared: bool, me: int) -> 
     known = clock.fenced_of[writer] if shared else clock.fenced_global_of[writer]
     if known >= epoch or fenced_by_writers(watch, epoch, lanes, shared, me):
         return FENCED
-    by_issuer = clock.fenced_by_issuer_of[writer] if shared else clock.fenced_global_by_issuer_of[writer]
+    by_issuer = clock.covered_by_own_fence[writer] if shared else clock.covered_by_own_global_fence[writer]
     return FENCED_BY_ISSUER if by_issuer >= epoch else UNFENCED
 
 

@@ -103,10 +103,10 @@ class _Cells:
         # What is read from shared memory has to be written before.
         shared = (self.view.get(RunView.flags) & AsyncFlag.SHARED).differs(0)
         unknown = (~(same | settled) & ~(fresh & self.spread(~(reads & shared)))).any()
-        found = self.code.variable(unknown)
-        found.set(unknown)
+        is_doubtful = self.code.variable(unknown)
+        is_doubtful.set(unknown)
         with self.code.when(writes):
-            found.set(found.get() | self._read_before())
+            is_doubtful.set(is_doubtful.get() | self._read_before())
             for plane, field in (
                 (ShadowPlane.ASYNC_READ_EPOCH, RunView.verified_reads),
                 (ShadowPlane.ASYNC_EARLIER_EPOCH, RunView.verified_earlier),
@@ -115,23 +115,23 @@ class _Cells:
                 good = read < start
                 for number in range(READS_VERIFIED):
                     good = good | read.equals(self.spread(self.view.get(field + 4 * number, U32)))
-                found.set(found.get() | (~good).any())
-        return found.get()
+                is_doubtful.set(is_doubtful.get() | (~good).any())
+        return is_doubtful.get()
 
     def _read_before(self) -> Value:
         """Return whether plain reads of the cells have to be examined before the cells are written."""
         handed_over, low = self.known(RunView.handed_over), self.known(RunView.floor)
-        last, earlier = (self.get(each) for each in (ShadowPlane.READ_EPOCH, ShadowPlane.EARLIER_EPOCH))
-        found = self.code.variable(self.code.constant(BOOL, 0))
-        found.set(self.code.constant(BOOL, 0))
+        last, earlier = (self.get(plane) for plane in (ShadowPlane.READ_EPOCH, ShadowPlane.EARLIER_EPOCH))
+        is_doubtful = self.code.variable(self.code.constant(BOOL, 0))
+        is_doubtful.set(self.code.constant(BOOL, 0))
         with self.code.when((last.max(earlier) > handed_over).any()):
             for read in (last, earlier):
                 good = ~(read > handed_over)
                 for number in range(READS_VERIFIED):
                     known = self.view.get(RunView.verified_plain_reads + 4 * number, U32)
                     good = good | (read.equals(self.spread(known)) & ~(read > low))
-                found.set(found.get() | (~good).any())
-        return found.get()
+                is_doubtful.set(is_doubtful.get() | (~good).any())
+        return is_doubtful.get()
 
     def to_examine(self, writes: Value) -> Value:
         """Return how many of the cells have to be examined: the first alone if all were accessed alike."""
@@ -293,7 +293,7 @@ def _write_look_at_run(code: WatchCode) -> None:
     """Write that the cells of a run are looked at, four at a time if there are as many."""
     view = code.record("view")
     flags = view.get(RunView.flags)
-    reads, writes = ((flags & each).differs(0) for each in (AsyncFlag.READS, AsyncFlag.WRITES))
+    reads, writes = ((flags & flag).differs(0) for flag in (AsyncFlag.READS, AsyncFlag.WRITES))
     shift, offset = view.get(RunView.shift), code["host"] - view.get(RunView.host)
     cells = (code["bytes"] + ((code.number(1) << shift) - 1)) >> shift
     first = view.get(RunView.plane) + ((offset >> shift) << 2)

@@ -42,8 +42,8 @@ PARITY_BIT = 63
 NOT_COMPLETE = -1
 # The vectors of an AsyncClock in a PhaseRecord.
 FENCED_OF, FENCED_GLOBAL_OF, READS_OF, WRITES_OF, WGMMA_OF, HANDED_OVER_OF = (
-    VECTORS.index(each)
-    for each in (
+    VECTORS.index(vector)
+    for vector in (
         AsyncClock.fenced_of,
         AsyncClock.fenced_global_of,
         AsyncClock.reads_of,

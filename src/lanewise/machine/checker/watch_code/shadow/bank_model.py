@@ -113,13 +113,13 @@ def _joined(code: WatchCode, addresses: Value, active: Value, lanes: int) -> Val
     They do if all lanes share their address with the neighbour, or with the lane two further on.
     """
     bits = active.to(U32) & ((1 << lanes) - 1)
-    found = code.constant(BOOL, 0)
+    is_joined = code.constant(BOOL, 0)
     undefined = ir.Constant(addresses.type.ir, ir.Undefined)
     for step in (1, 2):
         swapped = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [lane ^ step for lane in range(lanes)])
         other = Value(code, addresses.type, code.builder.shuffle_vector(addresses.handle, undefined, swapped))
-        found = found | ~addresses.differs(other).any()
-    return found & bits.equals((1 << lanes) - 1)
+        is_joined = is_joined | ~addresses.differs(other).any()
+    return is_joined & bits.equals((1 << lanes) - 1)
 
 
 def _conditions(code: WatchCode, bits: Value, lanes: int) -> Value:

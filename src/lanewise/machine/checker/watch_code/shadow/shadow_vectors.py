@@ -79,7 +79,7 @@ class _Lanes:
         self.view = View(access.at(Access.watch), access.get(Access.shared).differs(0))
         self.offsets = Record(code, access.address + Access.offsets)
         self.who, self.active, self.pending = (
-            access.get(each).to(U32) for each in (Access.who, Access.active, Access.pending)
+            access.get(field).to(U32) for field in (Access.who, Access.active, Access.pending)
         )
         self.shift, self.size = access.get(Access.shift), access.get(Access.size)
         self.plane, self.stride = access.get(Access.plane), access.get(Access.stride)
