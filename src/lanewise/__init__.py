@@ -3,8 +3,6 @@
 `import lanewise as lw` is the whole public API. Rooms that need time to load are loaded when first used.
 """
 
-from __future__ import annotations
-
 from functools import cache as _cache
 from importlib import import_module
 from typing import TYPE_CHECKING

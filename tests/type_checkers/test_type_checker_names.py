@@ -1,7 +1,5 @@
 """What type checkers are told of the language is what is there when a program runs."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from pathlib import Path

@@ -3,8 +3,6 @@
 Tiling and partitioning build on these in `tiling.py`; the arithmetic is in `compute.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum

@@ -4,8 +4,6 @@ The name says the kind, the blocks and where A lies. Formats, M, N and orders ar
 fields of the instruction descriptor. What CuTe says of such an operation is in `mma_traits.py`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

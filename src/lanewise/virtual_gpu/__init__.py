@@ -26,8 +26,6 @@ How it is built:
 - `session.py` is the context manager that connects them, with the list of launches and their findings.
 """
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
 from typing import Any

@@ -14,8 +14,6 @@ fill or move them, a checker looks at them. Seen on an H200 (benchmarks/results/
   goes on in the next dimension. Offsets are added to what is counted (h200_im2col_copies.json beside it).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Lowerings of bulk copies and reductions of global and shared memory, of st.async, and of bulk groups."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -4,8 +4,6 @@ Which steps an instruction has follows from its record in the table. Their funct
 kernels, together with shadow memory and clocks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

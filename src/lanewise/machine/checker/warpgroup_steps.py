@@ -1,7 +1,5 @@
 """The checker's steps that follow registers of wgmma: those in flight, and those written without a fence."""
 
-from __future__ import annotations
-
 from lanewise.jit.compiled_functions import Reference
 from lanewise.jit.simd import Value, i64
 from lanewise.machine.abi import BlockRecord, WarpFrame

@@ -3,8 +3,6 @@
 Each lane has a program counter of its own: the number of the basic block that it runs next.
 """
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Value
 from lanewise.machine import abi

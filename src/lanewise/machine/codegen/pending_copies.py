@@ -5,8 +5,6 @@ waits for its group, or until its thread has no room for more; with a seed, some
 block leaves behind when it ends nobody can see any more.
 """
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Value
 from lanewise.machine import abi

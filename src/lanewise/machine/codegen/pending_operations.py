@@ -4,8 +4,6 @@ By default a launch has no queue, and an operation takes effect when it is issue
 its operands evaluated until somebody waits for it, until nothing else can go on, or until a seed draws it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -4,8 +4,6 @@ Random choices come from a counter-based generator: a hash of the seed, the bloc
 choice depends on nothing else, and a seed gives the same run on any number of host threads.
 """
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine.abi import BlockRecord, LaunchRecord, RunOrder

@@ -5,8 +5,6 @@ returns, so that another block may run. `cluster_scheduler.py` runs the blocks o
 `grid_scheduler.py` takes blocks one after another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial

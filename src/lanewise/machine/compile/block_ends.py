@@ -3,8 +3,6 @@
 Ends that differ between kernels only in numbers are shared functions; the others are functions of the kernel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from lanewise.jit import ir

@@ -4,8 +4,6 @@
 catalogue of matrix instructions, `isa/table.py` is the like.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

@@ -4,8 +4,6 @@ Ordinary numbers go the short way of this file; where an infinity, a NaN or an e
 block of K goes the ways of `lanewise.arith`, which have the same bits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce

@@ -1,7 +1,5 @@
 """mma, mma.sp and wmma.mma: the registers' places go to a compiled product, or their contents to Python."""
 
-from __future__ import annotations
-
 from lanewise.isa import Instruction
 from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Type, Value, i64

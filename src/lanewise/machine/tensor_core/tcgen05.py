@@ -4,8 +4,6 @@ Its operands are evaluated when it is issued. When the pipe carries it out, the 
 which product it is: the code of that one (`tcgen05_product.py`) is looked up, and compiled on first use.
 """
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine.abi import BlockAnswer, BlockRecord, FaultKind, MmaEntry

@@ -4,8 +4,6 @@ Functions that all kernels share: a matrix through its descriptor, A from the re
 accumulators of four warps to a matrix of sums and back. The warps' frames follow one another.
 """
 
-from __future__ import annotations
-
 from lanewise.isa import fragments
 from lanewise.isa.matrix_descriptor import PIECE_BYTES, Major
 from lanewise.jit import ir

@@ -7,8 +7,6 @@ one after the other; which ones hardware chooses is not documented. Each block h
 here: on hardware the blocks that a multiprocessor runs at a time share them.
 """
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Value
 from lanewise.machine import abi

@@ -1,7 +1,5 @@
 """tcgen05.commit: an arrival at an mbarrier, once all earlier operations of the pipe have taken effect."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """What tcgen05.cp and shift write: lanes and columns of a block or a pair, checked when they are issued."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple

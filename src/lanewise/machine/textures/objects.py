@@ -1,7 +1,5 @@
 """Texture and surface objects in compiled code: a lane's handle becomes a row of the launch's table."""
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi

@@ -4,8 +4,6 @@ The machine calls them when an operation has taken effect. Of a tensor copy the 
 bytes came from where.
 """
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi

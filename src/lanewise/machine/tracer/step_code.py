@@ -5,8 +5,6 @@
 because nothing that they wrote has changed since.
 """
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi

@@ -3,8 +3,6 @@
 The addresses of a warp are checked together where they lie in one array; `load_store.py` moves the data.
 """
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi

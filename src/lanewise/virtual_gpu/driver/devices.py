@@ -1,7 +1,5 @@
 """Entry points about the device and contexts: there is one device, and its contexts share everything."""
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 

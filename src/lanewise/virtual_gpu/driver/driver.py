@@ -1,7 +1,5 @@
 """The driver: all entry points together, called from Python by name or from C with raw arguments."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

@@ -6,8 +6,6 @@ by itself. `Driver` has a method of the same name for what is supported: it take
 returns the results. The decoding of arguments from C, the log and the exported names derive from this table.
 """
 
-from __future__ import annotations
-
 import ctypes
 import re
 from functools import cache

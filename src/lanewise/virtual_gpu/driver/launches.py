@@ -1,7 +1,5 @@
 """Entry points about modules, functions, launches and tensor maps."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Iterable, Sequence
 from math import prod

@@ -3,8 +3,6 @@
 What one text declares as external, another one defines.
 """
 
-from __future__ import annotations
-
 import ctypes
 import re
 from collections.abc import Sequence

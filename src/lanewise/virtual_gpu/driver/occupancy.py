@@ -1,7 +1,5 @@
 """Entry points that ask how many blocks and clusters of a function fit, and which functions a module has."""
 
-from __future__ import annotations
-
 import ctypes
 from math import prod
 

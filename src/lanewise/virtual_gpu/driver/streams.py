@@ -1,7 +1,5 @@
 """Entry points about streams and events: all work is done at once, and events keep the time of the host."""
 
-from __future__ import annotations
-
 import ctypes
 import threading
 import time

@@ -3,8 +3,6 @@
 Memory is an anonymous file of the host, so that it can be mapped to several addresses at once.
 """
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import os

@@ -1,7 +1,5 @@
 """The names that the library exports: the declared entry points, and those that are not supported."""
 
-from __future__ import annotations
-
 from functools import cache
 
 from lanewise.virtual_gpu.driver.entry_points import entry_points

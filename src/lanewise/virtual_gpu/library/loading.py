@@ -1,7 +1,5 @@
 """The library with the driver's name, loaded into this process before a program asks for it."""
 
-from __future__ import annotations
-
 import ctypes
 
 from lanewise.virtual_gpu.driver.driver import Driver

@@ -1,7 +1,5 @@
 """The libraries that a program in CUDA C++ is linked to, under the names of the CUDA runtime and cuBLAS."""
 
-from __future__ import annotations
-
 from lanewise.virtual_gpu.blas import Blas
 from lanewise.virtual_gpu.blas import entry_points as of_blas
 from lanewise.virtual_gpu.library.machine_code import X86_64

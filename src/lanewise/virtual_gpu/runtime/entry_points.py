@@ -4,8 +4,6 @@ Three more types are passed by value: `dim3` are three sizes, `extent` and `pitc
 method gets the address. An entry point that is the driver's under another name stands in `_SAME`.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 from lanewise.virtual_gpu.driver.entry_points import EntryPoint, Parameter, declared_in

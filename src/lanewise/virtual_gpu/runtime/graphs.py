@@ -1,7 +1,5 @@
 """Entry points of the runtime about graphs whose records differ from the driver's."""
 
-from __future__ import annotations
-
 import ctypes
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Entry points of the runtime about kernels: what nvcc registers, launches, attributes, streams."""
 
-from __future__ import annotations
-
 import ctypes
 from math import prod
 

@@ -1,7 +1,5 @@
 """Entry points of the runtime about the device, memory, arrays and textures."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The CUDA runtime: its entry points over the driver, errors that stay, and the calls that nvcc writes."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

@@ -4,8 +4,6 @@ An earlier asynchronous operation has to be complete; an earlier plain access ha
 fence.proxy.async has to lie between, so that the asynchronous proxy sees what was written.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.lane_functions import any_lane, choose, lanes_in, largest
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.checker import records

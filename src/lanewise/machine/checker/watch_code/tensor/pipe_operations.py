@@ -4,8 +4,6 @@ Matrices in shared memory are walked as the product walks them. The shapes of D,
 tensor memory are those of `isa/tensor_memory`, in groups of 16 lanes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 
