@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from lanewise.virtual_gpu.driver.entry_points import entry_points
+from lanewise.virtual_gpu.driver.driver import entry_points
 
 #: The other entry points of CUDA 13's driver, without `cu` before their names; at the end old ones.
 _OTHERS = """
