@@ -91,7 +91,6 @@ class Column:
         )
         #: The number of the pixel since the last halo began or ended.
         self.number = code.variable(code.number(0))
-        self.number.set(code.number(0))
 
     @property
     def into_halo(self) -> Value:
@@ -196,7 +195,6 @@ def walk(
     size, step, width = of_row.size, of_row.step, of_row.width
     start, in_tensor = of_row.start, of_row.in_tensor
     row = code.variable(box.get(AsyncOperation.shared_address))
-    row.set(box.get(AsyncOperation.shared_address))
     column = Column(code, box)
     is_gather = box.get(AsyncOperation.is_gather).differs(0)
     with ExitStack() as loops:
@@ -239,7 +237,6 @@ def walk(
                     outside(place, low)
             with code.when(high > low):
                 along = code.variable(offset)
-                along.set(offset)
                 with code.when(of_row.is_stretched):
                     index = Value(code, i64, code.builder.sdiv(offset.handle, size.handle))
                     along.set(offset + index * size * (step - 1))

@@ -22,6 +22,7 @@ from lanewise.machine.codegen.function_code import (
     call,
     shared,
     shared_code,
+    shared_function,
     zero_bytes,
 )
 from lanewise.machine.codegen.pending_operations import address_of, call_function
@@ -226,11 +227,6 @@ def lower_store(code: BlockCode, op: Op) -> None:
 _STORE_ARGUMENTS = (*ISSUER, "target", "size", "barrier", "combine", "low", "high")
 
 
-def storer(module: ir.Module) -> ir.Function:
-    """Return the function that issues a store of up to 16 bytes whose end an mbarrier is told."""
-    return shared_code(module, "store asynchronously", _STORE_ARGUMENTS, _write_store)
-
-
 def _global_storer(module: ir.Module, space: str) -> ir.Function:
     """Return the function that issues a store to global memory, whose end nobody is told."""
 
@@ -242,7 +238,9 @@ def _global_storer(module: ir.Module, space: str) -> ir.Function:
     return shared_code(module, f"store asynchronously to {space}", _STORE_ARGUMENTS, write)
 
 
-def _write_store(code: BlockCode) -> None:
+@shared_function("store asynchronously", _STORE_ARGUMENTS)
+def storer(code: BlockCode) -> None:
+    """Issue a store of up to 16 bytes whose end an mbarrier is told."""
     made = _stored(code, "shared")
     made.to_shared(code["target"])
     made.told_to(code["barrier"])

@@ -82,7 +82,6 @@ class WarpOrder:
         """Return the warp that runs as the one with an index, and set how long it may run."""
         code, block = self.code, self.block
         chosen = code.variable(index)
-        chosen.set(index)
         whole = block.get(BlockRecord.whole_slice)
         block.set(BlockRecord.slice, whole)
         order = block.get(BlockRecord.order)
@@ -102,7 +101,6 @@ class WarpOrder:
 def block_in_order(code: FunctionCode, launch: Record, permuted: ir.Function, number: Value) -> Value:
     """Return the number in the grid of the block, or cluster, that begins as the one with a number."""
     chosen = code.variable(number)
-    chosen.set(number)
     order, size = launch.get(LaunchRecord.order), launch.get(LaunchRecord.cluster_blocks)
     end = Value(code, i64, code.builder.sdiv(launch.get(LaunchRecord.end_block).handle, size.handle))
     with code.when(order.equals(RunOrder.REVERSE)):

@@ -16,7 +16,7 @@ from lanewise.machine.codegen.function_code import (
     Record,
     call,
     shared,
-    shared_code,
+    shared_function,
 )
 from lanewise.machine.codegen.pending_operations import call_function
 from lanewise.machine.codegen.tensor_pipe import ISSUER, PipeOperation, fault_in, operand_of
@@ -67,16 +67,13 @@ def lower(code: BlockCode, op: Op) -> None:
             code.give(BlockAnswer.STOPPING)
 
 
-def _issuer(module: ir.Module) -> ir.Function:
+@shared_function("issue tcgen05.mma", (*ISSUER, *_OPERANDS), quickly=True)
+def _issuer(code: BlockCode) -> None:
     """Return the function that issues a product of one lane."""
-
-    def write(code: BlockCode) -> None:
-        operation = PipeOperation(code)
-        for number, name in enumerate(_OPERANDS):
-            operation.operand(number, code[name])
-        operation.give(execute(code.module))
-
-    return shared_code(module, "issue tcgen05.mma", (*ISSUER, *_OPERANDS), write, quickly=True)
+    operation = PipeOperation(code)
+    for number, name in enumerate(_OPERANDS):
+        operation.operand(number, code[name])
+    operation.give(execute(code.module))
 
 
 def execute(module: ir.Module) -> ir.Function:

@@ -88,7 +88,6 @@ def each_block(code: FunctionCode, operation: Record) -> Iterator[Record]:
     paired = operand_of(operation, PAIRED)
     with code.loop(paired + 1) as number:
         chosen = code.variable(own.address)
-        chosen.set(own.address)
         with code.when(number.differs(0)):
             chosen.set(other_block(code, own).address)
         yield Record(code, chosen.get(), BlockRecord)

@@ -32,10 +32,8 @@ class _Runs:
     def __init__(self, code: FunctionCode, payload: Value, most: Value) -> None:
         self.code, self.header = code, Record(code, payload)
         self.next_run = code.variable(payload + AsyncWrite.BYTES)
-        self.next_run.set(payload + AsyncWrite.BYTES)
         first = most * AsyncRun.BYTES + AsyncWrite.BYTES
         self.next_byte = code.variable(payload + first)
-        self.next_byte.set(payload + first)
         self.header.set(AsyncWrite.runs, 0)
         self.header.set(AsyncWrite.bytes, first)
 
@@ -99,8 +97,6 @@ def _write_written(module: ir.Module, name: str) -> None:
     block = Record(code, owner)
     is_tensor = operation.get(AsyncOperation.element_bytes).differs(0)
     most, bytes = code.variable(code.number(1)), code.variable(operation.get(AsyncOperation.size))
-    most.set(code.number(1))
-    bytes.set(operation.get(AsyncOperation.size))
     with code.when(is_tensor):
         width = operation.get(AsyncOperation.boxes) * operation.get(AsyncOperation.element_bytes)
         rows = code.number(1)
@@ -127,7 +123,6 @@ def _write_written(module: ir.Module, name: str) -> None:
                 _store_runs(code, operation, runs)
         with contiguous:
             target = code.variable(_in_window(operation.get(AsyncOperation.target_address)))
-            target.set(_in_window(operation.get(AsyncOperation.target_address)))
             # Of a copy to global memory the entry of its issue has the address.
             with code.when(~to_shared):
                 target.set(code.number(0))

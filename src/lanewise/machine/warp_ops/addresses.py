@@ -229,7 +229,6 @@ class Access:
         """Return a host address that is known to be right; else that which `locate` finds, or its fault."""
         code = self.code
         place = code.variable(host)
-        place.set(host)
         with code.when(~known):
             numbers = [code.number(n) for n in (self.size, self.alignment, self.flags, self.site)]
             values = [code["frame"], address.to(i64), *numbers, lane]

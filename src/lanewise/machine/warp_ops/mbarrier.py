@@ -160,7 +160,6 @@ def lower(code: BlockCode, op: Op) -> None:
         raise op.unsupported(f"what it does stands directly after mbarrier, where .{verb} stands")
     after_address = op.record.memory[0].operand + 1
     completed = code.variable(code.constant(U64, 0))
-    completed.set(code.constant(U64, 0))
     with code.each_lane(code.bits(code.active(op))) as lane:
         barrier = _Object(code, op, lane)
         rest = [code.lane_read(operand, U32, lane).to(U64) for operand in op.operands[after_address:]]
@@ -231,7 +230,6 @@ def test_wait(code: BlockCode, op: Op) -> None:
 def unfinished(code: BlockCode, op: Op) -> Value:
     """Return the lanes, as bits, whose phase is not complete; they wait before they test again."""
     waiting = code.variable(code.constant(U32, 0))
-    waiting.set(code.constant(U32, 0))
     with code.each_lane(code.bits(code.active(op))) as lane:
         waits = ~_finished(code, op, lane)
         waiting.set(waiting.get() | (waits.to(U32) << lane.to(U32)))
