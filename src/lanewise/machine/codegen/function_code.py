@@ -376,6 +376,21 @@ def shared_function(
     return declaring
 
 
+def shared_routine(
+    name: str, arguments: tuple[str, ...], result: ir.Type = ir.WORD, *, quickly: bool = False
+) -> Callable[[Callable[[FunctionCode], None]], Callable[[ir.Module], ir.Function]]:
+    """Make of what writes a shared function without a frame the function that declares it in a module."""
+    type = ir.FunctionType(result, [ir.LONG] * len(arguments))
+
+    def declaring(write: Callable[[FunctionCode], None]) -> Callable[[ir.Module], ir.Function]:
+        def write_function(module: ir.Module, name: str) -> None:
+            write(FunctionCode(module, name, arguments, result, ""))
+
+        return lambda module: shared(module, name, type, write_function, quickly=quickly)
+
+    return declaring
+
+
 @shared_function("guarded", ("predicate", "negated"))
 def guarded(code: BlockCode) -> None:
     """`guarded(frame, predicate, negated)`: the active lanes whose predicate holds, as bits."""

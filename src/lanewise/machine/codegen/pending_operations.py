@@ -30,6 +30,7 @@ from lanewise.machine.codegen.function_code import (
     copy_bytes,
     shared,
     shared_function,
+    shared_routine,
 )
 from lanewise.machine.codegen.lane_vectors import BOOL
 from lanewise.machine.codegen.run_order import mixed
@@ -203,14 +204,9 @@ def complete_pipe(code: FunctionCode, block: Record, pipe: Value) -> Value:
     return answer.get()
 
 
-def complete(module: ir.Module) -> ir.Function:
-    """Return `complete_operations(block, how)`: complete some as a CompleteHow says; NONE, SOME or FAULT."""
-    kind = ir.FunctionType(ir.WORD, [ir.LONG] * 2)
-    return shared(module, "complete_operations", kind, _write_complete, quickly=True)
-
-
-def _write_complete(module: ir.Module, name: str) -> None:
-    code = FunctionCode(module, name, ("block", "how"), ir.WORD, "")
+@shared_routine("complete_operations", ("block", "how"), quickly=True)
+def complete(code: FunctionCode) -> None:
+    """`complete_operations(block, how)`: complete some as a CompleteHow says; NONE, SOME or FAULT."""
     block, how = code.record("block"), code["how"]
     queue = block.at(BlockRecord.pending)
     done = code.variable(code.constant(U32, NONE))

@@ -10,7 +10,14 @@ from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord
 from lanewise.machine.async_records import AsyncOperation, KeptCopy
 from lanewise.machine.bulk_copies.box_walker import ATOM, DIMENSIONS, at, least, walk
-from lanewise.machine.codegen.function_code import U32, U64, FunctionCode, Record, copy_bytes, shared
+from lanewise.machine.codegen.function_code import (
+    U32,
+    U64,
+    FunctionCode,
+    Record,
+    copy_bytes,
+    shared_routine,
+)
 from lanewise.machine.tracer.records import (
     ASYNC_WRITE_POINT,
     FILLED,
@@ -83,14 +90,9 @@ def _in_window(address: Value) -> Value:
 # operations -------------------------------------------------------------------------------------------------
 
 
-def written(module: ir.Module) -> ir.Function:
-    """Return `trace_written(operation)`: an asynchronous operation has taken effect, which is logged."""
-    type = ir.FunctionType(ir.LONG, [ir.LONG])
-    return shared(module, ASYNC_WRITTEN, type, _write_written)
-
-
-def _write_written(module: ir.Module, name: str) -> None:
-    code = FunctionCode(module, name, ("operation",), ir.LONG, "")
+@shared_routine(ASYNC_WRITTEN, ("operation",), ir.LONG)
+def written(code: FunctionCode) -> None:
+    """`trace_written(operation)`: an asynchronous operation has taken effect, which is logged."""
     operation = code.record("operation")
     to_shared = operation.get(AsyncOperation.target_block).differs(0)
     owner = to_shared.select(operation.get(AsyncOperation.target_block), operation.get(AsyncOperation.block))
@@ -158,14 +160,9 @@ def _store_runs(code: FunctionCode, box: Record, runs: _Runs) -> None:
 # cp.async ---------------------------------------------------------------------------------------------------
 
 
-def copied(module: ir.Module) -> ir.Function:
-    """Return `trace_copy(block, copy, done)`: a cp.async is kept, or has taken effect, which is logged."""
-    type = ir.FunctionType(ir.LONG, [ir.LONG] * 3)
-    return shared(module, COPY_KEPT, type, _write_copied)
-
-
-def _write_copied(module: ir.Module, name: str) -> None:
-    code = FunctionCode(module, name, ("block", "copy", "done"), ir.LONG, "")
+@shared_routine(COPY_KEPT, ("block", "copy", "done"), ir.LONG)
+def copied(code: FunctionCode) -> None:
+    """`trace_copy(block, copy, done)`: a cp.async is kept, or has taken effect, which is logged."""
     block, kept = code.record("block"), code.record("copy")
     lane, issuer, size = (kept.get(field) for field in (KeptCopy.lane, KeptCopy.issue_entry, KeptCopy.size))
     with code.when(code["done"].equals(0)):

@@ -21,6 +21,7 @@ from lanewise.machine.codegen.function_code import (
     guarded,
     shared,
     shared_function,
+    shared_routine,
 )
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS
 from lanewise.machine.tracer.records import (
@@ -51,13 +52,9 @@ def tracer_of(block: Record) -> Record:
     return block.at(BlockRecord.launch).at(LaunchRecord.tracer)
 
 
-def _begin(module: ir.Module) -> ir.Function:
-    """Return `trace_begin(frame, active, point, size, always)`: the payload of a new entry; 0 if none is."""
-    return shared(module, "trace_begin", ir.FunctionType(ir.LONG, [ir.LONG] * 5), _write_begin)
-
-
-def _write_begin(module: ir.Module, name: str) -> None:
-    code = FunctionCode(module, name, ("frame", "active", "point", "size", "always"), ir.LONG, "")
+@shared_routine("trace_begin", ("frame", "active", "point", "size", "always"), ir.LONG)
+def _begin(code: FunctionCode) -> None:
+    """`trace_begin(frame, active, point, size, always)`: the payload of a new entry; 0 if none is."""
     code.function.attributes.add("noinline")
     warp = code.record("frame")
     block = warp.at(WarpFrame.block)

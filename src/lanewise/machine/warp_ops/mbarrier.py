@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Value, Variable, i64
 from lanewise.machine.abi import BlockRecord, FaultKind
 from lanewise.machine.codegen import pending_copies
@@ -21,7 +20,7 @@ from lanewise.machine.codegen.function_code import (
     FunctionCode,
     Record,
     call,
-    shared,
+    shared_routine,
 )
 from lanewise.machine.program.memory_accesses import accesses
 from lanewise.machine.program.ops import Op
@@ -236,17 +235,12 @@ def unfinished(code: BlockCode, op: Op) -> Value:
     return waiting.get()
 
 
-def arrive_once(module: ir.Module) -> ir.Function:
-    """Return `arrive_once(block, host)`: one arrival at an mbarrier of a block, given by its host address.
+@shared_routine("arrive_once", ("block", "host"), quickly=True)
+def arrive_once(code: FunctionCode) -> None:
+    """`arrive_once(block, host)`: one arrival at an mbarrier of a block, given by its host address.
 
     It returns 0, or one more than the number of what is WRONG.
     """
-    kind = ir.FunctionType(ir.WORD, [ir.LONG] * 2)
-    return shared(module, "arrive_once", kind, _write_arrive_once, quickly=True)
-
-
-def _write_arrive_once(module: ir.Module, name: str) -> None:
-    code = FunctionCode(module, name, ("block", "host"), ir.WORD, "")
     place = code.record("host").pointer(0, U64)
     word = place.load(0)
     with code.when(((word >> READY) & 1).equals(0)):
@@ -269,17 +263,12 @@ def _store_phase(code: FunctionCode, place: Pointer, word: Value) -> None:
         block.set(BlockRecord.phases, block.get(BlockRecord.phases) + 1)
 
 
-def complete_bytes(module: ir.Module) -> ir.Function:
-    """Return `complete_bytes(block, host, bytes)`: bytes have arrived for an mbarrier of a block.
+@shared_routine("complete_bytes", ("block", "host", "bytes"), quickly=True)
+def complete_bytes(code: FunctionCode) -> None:
+    """`complete_bytes(block, host, bytes)`: bytes have arrived for an mbarrier of a block.
 
     The object is given by its host address. It returns 0, or one more than the number of what is WRONG.
     """
-    kind = ir.FunctionType(ir.WORD, [ir.LONG] * 3)
-    return shared(module, "complete_bytes", kind, _write_complete_bytes, quickly=True)
-
-
-def _write_complete_bytes(module: ir.Module, name: str) -> None:
-    code = FunctionCode(module, name, ("block", "host", "bytes"), ir.WORD, "")
     place = code.record("host").pointer(0, U64)
     word = place.load(0)
     with code.when(((word >> READY) & 1).equals(0)):
