@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from lanewise.linalg.matmul import matmul, plan
     from lanewise.linalg.quantize import quantize
     from lanewise.linalg.sparsify import sparsify
-    from lanewise.linalg.tuning import tune
+    from lanewise.linalg.tune import tune
     from lanewise.machine.checker.check import check
     from lanewise.ptx import Module, cuda, load
     from lanewise.ptx.textures import surface, texture
@@ -148,7 +148,7 @@ _LATER = {
     "quantize": "linalg.quantize",
     "sparsify": "linalg.sparsify",
     "SwizzledScales": "linalg.block_scaling.formats",
-    "tune": "linalg.tuning",
+    "tune": "linalg.tune",
     "prune_2_4": "isa.sparsity",
     "trace": "traces.run",
     "AutotunedKernel": "tuning.autotuning",
