@@ -1,7 +1,5 @@
 """What a message proposes: the nearest name, how a function is called, the file that was meant."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """The functions of the watch: they are declared, their calls are checked, and those in use are written."""
 
-from __future__ import annotations
-
 import re
 from typing import cast
 

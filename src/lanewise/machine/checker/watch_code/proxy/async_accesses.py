@@ -4,8 +4,6 @@ An earlier asynchronous operation has to be complete; an earlier plain access ha
 fence.proxy.async has to lie between (`proxy_fences.py`).
 """
 
-from __future__ import annotations
-
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import AsyncFlag, RunView

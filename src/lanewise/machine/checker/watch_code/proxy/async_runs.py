@@ -4,8 +4,6 @@ A run that only complete operations and fenced, ordered stores came before costs
 each 16 bytes. What may be wrong is examined cell by cell (`async_accesses.py`).
 """
 
-from __future__ import annotations
-
 from lanewise.jit.compiled_functions import signature_only
 from lanewise.jit.lane_functions import choose, smallest, unsigned_less
 from lanewise.jit.record_layout import Words
