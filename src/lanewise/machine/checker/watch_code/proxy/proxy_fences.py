@@ -4,8 +4,6 @@ The asynchronous proxy may see an old value of what was written, and may overwri
 there is a fence. What a fence notes when it is executed: `fence_proxies` in `async_clocks.py`.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.lane_functions import any_lane, choose, lanes_in, largest
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.checker.records import BlockWatch
