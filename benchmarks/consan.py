@@ -8,8 +8,6 @@ if something is found exactly where its test expects that ConSan asserts. `-k WO
 which lanewise reports a mistake that ConSan does not look at, and that Triton has mended, are counted apart.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -3,8 +3,6 @@
 Also what public functions need to complain about plain values: switches, and values as messages show them.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from reprlib import repr
 

@@ -1,11 +1,9 @@
 """What a message proposes: the nearest name, how a function is called, the file that was meant."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar, NoReturn, TypeVar, cast
@@ -200,23 +198,20 @@ def _example_of(function: Callable[..., object]) -> str:
 # methods that are not called, and values that are -----------------------------------------------------------
 
 
-class _Uncalled:
-    """A method of an object: what is looked for in its result is an error that says to call it."""
+class _Uncalled(partial[object]):
+    """A method of an object: what is looked for in its result is an error that says to call it.
 
-    def __init__(self, method: Callable[..., object]) -> None:
-        self.__wrapped__, self.__doc__ = method, method.__doc__
-
-    def __call__(self, *args: object, **kwargs: object) -> object:
-        return self.__wrapped__(*args, **kwargs)
+    It is a `partial` because a call of one adds no line to a traceback.
+    """
 
     def __getattr__(self, name: str) -> object:
-        if hasattr(self.__wrapped__, name):
-            return getattr(self.__wrapped__, name)
-        method = self.__wrapped__.__name__
+        if hasattr(self.func, name):
+            return getattr(self.func, name)
+        method = self.func.__name__
         raise AttributeError(f"{method} is a method: write {method}().{name}", name=name, obj=None)
 
     def __repr__(self) -> str:
-        return f"{self.__wrapped__!r}, to be called: {self.__wrapped__.__name__}()"
+        return f"{self.func!r}, to be called: {self.func.__name__}()"
 
 
 class _Called:
@@ -224,7 +219,11 @@ class _Called:
         self.__wrapped__, self.__doc__ = function, function.__doc__
 
     def __get__(self, instance: object, owner: type) -> object:
-        return self.__wrapped__ if instance is None else _Uncalled(self.__wrapped__.__get__(instance))
+        if instance is None:
+            return self.__wrapped__
+        bound = _Uncalled(self.__wrapped__.__get__(instance))
+        bound.__doc__ = self.__doc__
+        return bound
 
 
 def called(method: Method) -> Method:

@@ -4,8 +4,6 @@ Each test compares what a kernel is compiled with to what `lw.plan` prints, the 
 allocates, for problems drawn at random.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from dataclasses import fields

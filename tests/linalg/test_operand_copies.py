@@ -1,7 +1,5 @@
 """Copies of operands for TMA and wgmma: every element in its place, zeros behind the rows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

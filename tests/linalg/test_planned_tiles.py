@@ -1,7 +1,5 @@
 """Plans of the Hopper kernels without a GPU: every plan that the planner makes can be compiled."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """f32 that is split into bf16 in registers: A as it lies, at any address, with the bits of a copied A."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

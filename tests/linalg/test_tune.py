@@ -1,7 +1,5 @@
 """`lw.tune` without a GPU: which plans it measures, which it keeps, and how a bad cache heals."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

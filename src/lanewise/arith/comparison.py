@@ -3,8 +3,6 @@
 Each arch uses the widest plain `mma` that it has for the formats; its model says how it adds the products up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property

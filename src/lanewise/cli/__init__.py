@@ -4,8 +4,6 @@
 `main` runs it and turns every complaint into one line; each command has a module of its own.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

@@ -1,7 +1,5 @@
 """What a debugger tells of a moment: barriers, copies, memory, findings, breakpoints, origins."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pictures as SVG, HTML, LaTeX and text: what users of this room call."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Unpack
 

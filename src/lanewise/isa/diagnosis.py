@@ -3,8 +3,6 @@
 Knows the table only; what the words of a text are was settled by `syntax.py`.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache

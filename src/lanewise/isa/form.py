@@ -3,8 +3,6 @@
 Whether a form exists is the table's business (`table.py`); reading text is the syntax's (`syntax.py`).
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, fields
 from functools import lru_cache

@@ -4,8 +4,6 @@ They were found and are held on an H200 (benchmarks/results/h200_tensor_maps.jso
 for every combination of types and modes, and for each size at its limits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from dataclasses import field as data_field

@@ -1,7 +1,5 @@
 """Reading layouts as people write them: `((4,8),(2,2)):((32,1),(16,8))`, `Sw<3,4,3> o 0 o (8,64)`."""
 
-from __future__ import annotations
-
 import re
 
 from lanewise.errors import LanewiseError

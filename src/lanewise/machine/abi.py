@@ -4,8 +4,6 @@ Records are declared field by field, and their offsets are computed. Compiled co
 offset, Python by a view of the same bytes.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 from lanewise.jit.record_layout import LANES as LANES

@@ -1,7 +1,5 @@
 """Records of asynchronous operations, such as copies by TMA: one with its operands, and those pending."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 from lanewise.jit.record_layout import pointer, table

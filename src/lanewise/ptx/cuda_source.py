@@ -3,8 +3,6 @@
 The Module keeps its source, so that instances of templates can be compiled when they are asked for.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Container, Iterable

@@ -1,7 +1,5 @@
 """`lanewise ptx`: the PTX that NVRTC makes of CUDA C++, or a PTX file read and written again."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """What 32 or 64 bits or 128 bytes mean: descriptors of wgmma and tcgen05, a tensor map of TMA, by fields."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from lanewise.cli.terminal.answer import Answer, Cell, Table, facts

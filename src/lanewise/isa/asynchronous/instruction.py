@@ -3,8 +3,6 @@
 Matrix instructions of a warp or warpgroup are in `isa/catalogue.py`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache

@@ -3,8 +3,6 @@
 What one atom emits is in `copy_atoms.py`; here is which elements each takes, and under which predicate.
 """
 
-from __future__ import annotations
-
 from math import gcd
 from typing import Any
 

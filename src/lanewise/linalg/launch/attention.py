@@ -12,6 +12,7 @@ from lanewise.formats import f32
 from lanewise.gpu.device import Context, Device, context
 from lanewise.lang import u32
 from lanewise.linalg.attention_call import AttentionCall
+from lanewise.linalg.kernels.attention.sizes import tile_of
 from lanewise.linalg.launch.device_view import DeviceView
 from lanewise.linalg.launch.prepare import (
     Prepared,
@@ -36,7 +37,7 @@ def compute(call: AttentionCall) -> None:
     ordinal = call.q.device
     assert ordinal is not None
     stream = current_stream(call.q, ordinal)
-    counters = counters_for(call.q, ordinal, stream)
+    counters = counters_for(call.q, ordinal, stream) if _counts(call) else None
     addresses = _addresses(call, counters)
     _launches_of(call, addresses, ordinal)(addresses, stream)
 
@@ -48,7 +49,8 @@ def repeated(call: AttentionCall, order: list[int], shape: tuple[int, ...]) -> C
     stream_of = torch._C._cuda_getCurrentRawStream
     ordinal = call.q.device
     assert ordinal is not None
-    counters = counting_workspace(ordinal, stream_of(ordinal), COUNTER_BYTES)
+    counts = _counts(call)
+    counters = counting_workspace(ordinal, stream_of(ordinal), COUNTER_BYTES) if counts else None
     launches = _launches_of(call, _addresses(call, counters), ordinal)
     sizes, plain = [shape[axis] for axis in order], order == sorted(order)
     back = [order.index(axis) for axis in range(len(order))]
@@ -61,12 +63,17 @@ def repeated(call: AttentionCall, order: list[int], shape: tuple[int, ...]) -> C
             out = out.permute(back)
         lse = torch.empty(shape[:-1], dtype=torch.float32, device=device) if with_lse else None
         stream = stream_of(ordinal)
-        counters = counting_workspace(ordinal, stream, COUNTER_BYTES)
+        counters = counting_workspace(ordinal, stream, COUNTER_BYTES) if counts else None
         arrays = (q, k, v, out, lse, counters)
         launches([0 if array is None else array.data_ptr() for array in arrays], stream)
         return out if lse is None else (out, lse)
 
     return repeat
+
+
+def _counts(call: AttentionCall) -> bool:
+    """Return whether blocks count the tiles that they take."""
+    return tile_of(call.sizes, call.causal).persistent
 
 
 def _addresses(call: AttentionCall, counters: object) -> list[int]:

@@ -5,8 +5,6 @@ that reach each instruction. Products, shifts and low bits are numbers. A pointe
 memory may lead anywhere.
 """
 
-from __future__ import annotations
-
 from lanewise.machine.analysis.reaching_definitions import ReachingDefinitions
 from lanewise.machine.analysis.written_parameters import loaded_origin
 from lanewise.machine.program.instruction_record import AddressFlow, Level, Proxy, Role

@@ -10,8 +10,6 @@ ahead, as NaN. So a register that was never set is gone from the PTX of straight
 for.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field

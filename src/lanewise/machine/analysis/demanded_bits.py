@@ -5,8 +5,6 @@ convert just those. The analysis is that of a compiler's pass for dead bits (LLV
 registers, not of single uses, so a register that is read as a whole anywhere is demanded as a whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 
 from lanewise.machine.program.instruction_record import BitFlow, Level, Role

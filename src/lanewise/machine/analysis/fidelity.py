@@ -1,7 +1,5 @@
 """Finds where a GPU may give other bits than the machine: approximate functions, fused sums, torn atomics."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal

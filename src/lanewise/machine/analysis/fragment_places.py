@@ -5,8 +5,6 @@ Code that does the same to every element is right on all; what is seen here are 
 by one with st, and fragments that are loaded one by one with ld.
 """
 
-from __future__ import annotations
-
 from lanewise.isa.operands import has_volta_fragments
 from lanewise.machine.program.instruction_record import Level, Role
 from lanewise.machine.program.operands import Register, registers_in

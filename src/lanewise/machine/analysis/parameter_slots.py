@@ -4,8 +4,6 @@ A *slot* is where a value lies in the parameter memory of a function. It is give
 has, so that dataflow analysis follows it like any other; no number of a real offset is negative.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from lanewise.machine.program.basic_blocks import BasicBlock, callees

@@ -4,8 +4,6 @@ A value that every definition which reaches it makes from the address of one var
 into that variable. It may be shifted, as in the descriptors of wgmma, which hold addresses divided by 16.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 

@@ -5,8 +5,6 @@ same register again for something else. Analyses that follow values ask here, so
 register does not blur what it held before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 

@@ -1,7 +1,5 @@
 """What becomes of a value that an instruction loads: is it computed with, only copied, or perhaps dropped?"""
 
-from __future__ import annotations
-
 from enum import IntEnum
 from functools import cached_property
 

@@ -4,8 +4,6 @@ While a wgmma is in flight its accumulators may not be touched, nor its register
 a register is taken for the register itself: compilers write moves that the assembler removes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple

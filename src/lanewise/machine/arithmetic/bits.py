@@ -3,8 +3,6 @@
 PTX shifts clamp: a count beyond the width shifts every bit out.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.simd import Type, Value
 from lanewise.machine.arithmetic.integer import I32, U32, U64, integer_type, operands
 from lanewise.machine.codegen.lane_vectors import BOOL, Lanes, intrinsic, type_of

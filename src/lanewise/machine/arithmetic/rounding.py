@@ -3,8 +3,6 @@
 Every NaN that an f32 instruction computes is 0x7FFFFFFF; f64 results keep the payload of a NaN operand.
 """
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.float_mode import float_mode
 from lanewise.jit.simd import Code, Pointer, Value, f64, i64

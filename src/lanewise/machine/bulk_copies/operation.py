@@ -3,8 +3,6 @@
 All addresses are checked when an operation is issued, so that nothing but an mbarrier can fault later.
 """
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi

@@ -3,8 +3,6 @@
 Where each field lies stands in `isa/tensor_map_fields.py` alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import Enum
 

@@ -1,7 +1,5 @@
 """A kernel compiled for checked launches: the code of a plain launch, with the checker's steps in it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cached_property
 

@@ -5,8 +5,6 @@ tell (a finding, a fault, blocks that access one word), the launch is repeated o
 is the same for any number of threads.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 from dataclasses import replace

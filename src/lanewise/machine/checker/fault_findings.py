@@ -1,7 +1,5 @@
 """Findings for launches that do not run to their end: faults, deadlocks, endless loops, what GPUs refuse."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ and writes is noted in shadow memory under that epoch; who knows that it is comp
 kernels that have such instructions keep these records.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum, IntFlag, auto
 
 from lanewise.isa.launch_limits import MOST_CLUSTER_BLOCKS

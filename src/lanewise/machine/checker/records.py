@@ -5,8 +5,6 @@ counted in epochs: one begins whenever another warp runs, and whenever lanes of 
 belongs to one thread of the host, so an epoch belongs to one warp.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum, IntFlag, auto
 
 from lanewise.jit.record_layout import numbers, pointer, table

@@ -3,8 +3,6 @@
 With them goes when asynchronous operations take effect: early, late, or as the seed draws it.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass

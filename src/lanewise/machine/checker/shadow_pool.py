@@ -1,7 +1,5 @@
 """Shadow memory kept for the next check: to get new pages takes longer than to check a small launch."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import threading

@@ -4,8 +4,6 @@ Each instruction has as many rows as `instruction_table.MOST_ROWS` says: first w
 it names, then one row for each of its accesses.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

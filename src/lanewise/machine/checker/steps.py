@@ -4,8 +4,6 @@ Which steps an instruction has follows from its record in the table. Their funct
 kernels, together with shadow memory and clocks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 
@@ -388,7 +386,6 @@ def _choose_value(code: BlockCode, operands: Record) -> None:
 
     def held(source: Value) -> Value:
         lanes = code.variable(code.constant(U32, -1))
-        lanes.set(code.constant(U32, -1))
         with code.when(~(source < 0)):
             lanes.set(values.get(source * 4, U32))
         return lanes.get()
@@ -404,7 +401,6 @@ def _note_shuffled(code: BlockCode, operands: Record) -> None:
     values, active = _assigned(code, operands.get(_TRACKED)), code["active"].to(U32)
     source = operands.get(_FIRST + 8)
     there = code.variable(code.constant(U32, -1))
-    there.set(code.constant(U32, -1))
     with code.when(~(source < 0)):
         there.set(values.get(source * 4, U32))
     lanes = _watch(code).get(BlockWatch.shuffle_sources, U32, abi.LANES)

@@ -1,7 +1,5 @@
 """The checker's steps that follow registers of wgmma: those in flight, and those written without a fence."""
 
-from __future__ import annotations
-
 from lanewise.jit.compiled_functions import Reference
 from lanewise.jit.simd import Value, i64
 from lanewise.machine.abi import BlockRecord, WarpFrame
@@ -114,11 +112,9 @@ def check_product(code: BlockCode, operands: Record) -> None:
     site, shape = operands.get(_FIRST), operands.get(_FIRST + 8).to(U32)
     fences, group = (registers.clock.get(counter) for counter in (AsyncClock.fences, AsyncClock.wgmma_groups))
     place = code.variable(operands.address + (_FIRST + 16))
-    place.set(operands.address + (_FIRST + 16))
     with code.when(code["active"].equals(0)):
         code.give(0)
     is_reported = code.variable(code.constant(U32, 0))
-    is_reported.set(code.constant(U32, 0))
     with code.when(fences.equals(0)):
         registers.suspect(Suspicion.NO_WGMMA_FENCE, site, code.constant(i64, 0), code.constant(i64, 0))
         is_reported.set(code.constant(U32, 1))

@@ -3,8 +3,6 @@
 Each thread that runs blocks of a checked launch has a watch of its own, so nothing in it needs a lock.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Any

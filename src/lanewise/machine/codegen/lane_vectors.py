@@ -4,8 +4,6 @@ A run of such instructions becomes one function: registers are loaded from the f
 stored at the end. The package `arithmetic` has the lowerings.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable
 

@@ -3,8 +3,6 @@
 A function that may be active twice in one thread, or that allocates stack memory, needs frames on the stack.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from lanewise.errors import LanewiseError

@@ -4,8 +4,6 @@ The records themselves are in `instruction_table.py`. Everything that the machin
 of an opcode is a field here, so that no other file compares opcodes to find it out.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum, auto
 

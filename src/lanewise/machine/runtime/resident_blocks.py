@@ -5,8 +5,6 @@ it does next (program counters, registers, its memory) is as it was before. A st
 blocks are stuck, and global memory does not change either, the launch can never end.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable

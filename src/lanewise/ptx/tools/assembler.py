@@ -1,7 +1,5 @@
 """ptxas: PTX to a cubin, with the resources that each kernel uses. nvdisasm: a cubin back to SASS text."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import tempfile

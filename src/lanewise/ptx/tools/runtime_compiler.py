@@ -1,7 +1,5 @@
 """NVRTC: CUDA C++ to PTX, in this process, without a driver and without a host compiler."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -3,8 +3,6 @@
 Runs programs and reads their versions; what a tool is used for is written elsewhere, one file a tool.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

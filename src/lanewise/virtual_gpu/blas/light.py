@@ -1,7 +1,5 @@
 """cuBLASLt: descriptions of products and matrices, whose attributes are set by number, and the product."""
 
-from __future__ import annotations
-
 import ctypes
 from dataclasses import dataclass, field
 from enum import IntEnum

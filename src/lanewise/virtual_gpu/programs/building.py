@@ -1,7 +1,5 @@
 """nvcc and the host's compiler make a shared library of a program's source, with PTX in it."""
 
-from __future__ import annotations
-
 import json
 import re
 import tempfile

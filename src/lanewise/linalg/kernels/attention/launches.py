@@ -15,7 +15,7 @@ from lanewise.tensor_maps import tensor_map
 
 def traits_of(sizes: Sizes, dtype: Format, causal: bool, tile: Tile | None = None) -> Traits:
     """Return what is compiled into the kernel of an attention; `tile` is for measurements."""
-    tile = tile or tile_of(sizes)
+    tile = tile or tile_of(sizes, causal)
     aligned = (sizes.keys - sizes.queries) % tile.keys == 0 if causal else True
     return Traits(dtype, sizes.depth, tile, causal, aligned)
 

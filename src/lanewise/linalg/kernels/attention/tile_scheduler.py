@@ -9,9 +9,11 @@ from __future__ import annotations
 from lanewise import lang as lw
 from lanewise.linalg.kernels.attention.traits import Traits
 
-#: Tiles of one head that are computed at the same time, so that keys which one of them loads are in L2 for
-#: the others.
+#: How many tiles of a head are computed at the same time, at least, if it has so many: keys that one of them
+#: loads are in L2 for the others.
 _AT_ONCE = 4
+#: How many tiles each block has of heads that are computed together, at least: the last ones are short.
+_EACH = 4
 
 
 class QueryTiles:
@@ -37,9 +39,9 @@ class QueryTiles:
         """Return the head and the first query of a tile; causal ones begin with the longest."""
         T, heads, first_head = self.traits, self.heads, 0
         if T.causal and T.tile.persistent:
-            # A few heads at a time: their tiles meet in L2, and the last tiles of all are short.
-            parts = lw.cdiv(heads, lw.cdiv(lw.grid_dim.x, _AT_ONCE))
-            together = lw.cdiv(heads, parts)
+            grid = lw.grid_dim.x
+            together = lw.min(lw.cdiv(grid, _AT_ONCE), lw.cdiv(_EACH * grid, self.blocks))
+            together = lw.cdiv(heads, lw.cdiv(heads, together))
             first_head = number // (together * self.blocks) * together
             number = number - first_head * self.blocks
             together = lw.min(together, heads - first_head)

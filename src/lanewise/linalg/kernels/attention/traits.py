@@ -43,7 +43,7 @@ class Traits:
     @property
     def queries(self) -> int:
         """Queries of a block."""
-        return ROWS * self.tile.consumers
+        return self.tile.queries
 
     @property
     def threads(self) -> int:

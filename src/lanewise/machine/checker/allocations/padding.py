@@ -4,8 +4,6 @@ A compiler copies a structure with its padding. It lies beside members, in one b
 variable is aligned to; a block of which nothing was written is no padding.
 """
 
-from __future__ import annotations
-
 import ctypes
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ while it stays in the array. A check reports it where it leads into another view
 is not the view's own.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

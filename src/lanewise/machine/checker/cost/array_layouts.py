@@ -1,7 +1,5 @@
 """Which arrays in shared memory the accesses of a launch were made to, and which layouts may be proposed."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 from lanewise.machine.analysis.pointer_provenance import shared_variables

@@ -4,8 +4,6 @@ A layout is proposed only if it keeps every access whole: the bytes that one lan
 stay neighbours, at a multiple of their number, whatever index they begin at.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """What divergent branches cost: instructions that run with some lanes of a warp switched off."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

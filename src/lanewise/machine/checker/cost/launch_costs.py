@@ -1,7 +1,5 @@
 """What a checked launch counted, as verdicts need it: instructions by line, accesses with their samples."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

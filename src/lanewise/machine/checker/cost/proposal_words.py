@@ -1,7 +1,5 @@
 """Layouts as the source writes them: a declaration, an index expression, an argument of lw.shared."""
 
-from __future__ import annotations
-
 from lanewise.layout import Swizzle
 from lanewise.machine.checker.cost.shared_arrays import SharedArray
 

@@ -1,7 +1,5 @@
 """The expression of a source line that an access came from, such as `tile[threadIdx.x][…]`."""
 
-from __future__ import annotations
-
 import linecache
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What ptxas alone knows of a kernel: spilled registers. Apart from the verdicts that few checks ask for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from lanewise.isa.multiprocessor import MOST_REGISTERS

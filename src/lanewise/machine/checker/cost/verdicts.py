@@ -1,7 +1,5 @@
 """Judges what a launch cost: which lines waste wavefronts, sectors, instructions or barriers, by rank."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TypeVar

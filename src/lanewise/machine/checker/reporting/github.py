@@ -1,7 +1,5 @@
 """Reports as GitHub's workflow commands, which mark lines of a pull request; each form has its file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 

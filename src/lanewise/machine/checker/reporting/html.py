@@ -1,7 +1,5 @@
 """Reports as HTML: one page that needs nothing from elsewhere, or the part of one that a notebook shows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 

@@ -1,7 +1,5 @@
 """The source of a kernel in its order, with counters and findings beside each line."""
 
-from __future__ import annotations
-
 import linecache
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Reports as SARIF 2.1.0, the format in which CI systems take what tools find in a source."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version

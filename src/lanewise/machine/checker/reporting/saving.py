@@ -1,7 +1,5 @@
 """Writes reports to a file, in the form that the file's name asks for."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

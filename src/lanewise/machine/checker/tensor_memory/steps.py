@@ -1,7 +1,5 @@
 """The checker's steps before instructions of tcgen05: what they do to tensor memory, what they wait for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ Most functions of the watch are written in the restricted Python of `lanewise.ji
 that work on vectors of shadow memory, or walk over boxes of tensors, are written as LLVM IR by a `WatchCode`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 

@@ -4,8 +4,6 @@ Like vector clocks: an element of a vector is an epoch up to which something of 
 warp knows passes to others where they synchronise.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.lane_functions import choose, joined, lanes_in, largest, set_bits, smallest
 from lanewise.jit.record_layout import Words
 from lanewise.jit.restricted_python import compiled, inlined

@@ -4,8 +4,6 @@ A run that only complete operations and fenced, ordered stores came before costs
 each 16 bytes. What may be wrong is examined cell by cell (`async_accesses.py`).
 """
 
-from __future__ import annotations
-
 from lanewise.jit.compiled_functions import signature_only
 from lanewise.jit.lane_functions import choose, smallest, unsigned_less
 from lanewise.jit.record_layout import Words
@@ -18,8 +16,9 @@ from lanewise.machine.checker.records import AllocationShadow, BlockWatch, Shado
 from lanewise.machine.checker.suspicion_sentences import Suspicion
 from lanewise.machine.checker.watch_code.clocks.happens_before import lane_of
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import in_block, local_warp, suspect, watch_of
-from lanewise.machine.checker.watch_code.proxy.async_accesses import examine_async, reads_handed_over
+from lanewise.machine.checker.watch_code.proxy.async_accesses import examine_async
 from lanewise.machine.checker.watch_code.proxy.async_clocks import running_clock
+from lanewise.machine.checker.watch_code.proxy.proxy_fences import reads_handed_over
 from lanewise.machine.checker.watch_code.shadow.shadow_cells import Cell
 from lanewise.machine.checker.watch_code.shadow.shadow_memory import all_written, mark_written
 from lanewise.machine.checker.watch_code.watch_module import (

@@ -4,8 +4,6 @@ A bulk copy that an mbarrier counts is complete when its phase is, and a thread 
 thread that it has synchronised with, has seen that phase complete.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.lane_functions import address_of, joined
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.abi import WarpFrame

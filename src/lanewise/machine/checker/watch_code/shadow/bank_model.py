@@ -5,8 +5,6 @@ lanes, each judged alone unless two go as one; a phase takes as many wavefronts 
 A request to global memory takes one sector of 32 bytes for each that it touches. The model is compiled code.
 """
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.compiled_functions import signature_only
 from lanewise.jit.simd import Type, Value

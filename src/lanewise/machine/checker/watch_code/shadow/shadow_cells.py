@@ -4,8 +4,6 @@ A cell stands for 1, 2 or 4 bytes of memory: as many as the smallest access to t
 access ends inside a cell.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.simd import Value
 from lanewise.machine import abi
 from lanewise.machine.checker import records

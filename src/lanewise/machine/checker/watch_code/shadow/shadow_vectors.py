@@ -4,8 +4,6 @@ Cells that may be wrong are examined one by one (`shadow_memory.py`), by functio
 this is written as LLVM IR, since most of the time of a check is spent here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from lanewise.jit import ir

@@ -4,8 +4,6 @@ Matrices in shared memory are walked as the product walks them. The shapes of D,
 tensor memory are those of `isa/tensor_memory`, in groups of 16 lanes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -359,7 +357,6 @@ def _each_block(code: WatchCode, begun: BegunOperation, paired: Value) -> Iterat
     others = is_paired(own).select(paired, code.number(0))
     with code.loop(others + 1) as number:
         chosen = code.variable(own.address)
-        chosen.set(own.address)
         with code.when(number.differs(0)):
             chosen.set(other_block(code, own).address)
         block = Record(code, chosen.get(), BlockRecord)
