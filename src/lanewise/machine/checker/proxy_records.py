@@ -259,9 +259,10 @@ class FollowedBarrier(RecordLayout):
     #: The last phase in which a copy counts bytes, or at which its end arrives, and its row.
     owed_phase = field()
     owed_row = field()
-    # When and by which lane of which warp it was initialised (0: before it was followed), and whether it was
-    # looked at if that is visible to the asynchronous proxy.
+    # When and by which lane of which warp it was initialised (0: before it was followed), that access in one
+    # word, and whether it was looked at if that is visible to the asynchronous proxy.
     init_epoch = field()
+    initialiser = field()
     init_warp = field()
     init_lane = field()
     visible = field()

@@ -330,6 +330,13 @@ class Suspicion(IntEnum):
         "{bytes_left}",
         "{expect_bytes}",
     )  # fmt: skip
+    #: An operation tells another block's mbarrier of bytes, or arrives there, and may come before its init.
+    BARRIER_INIT_UNORDERED = (
+        "race", ERROR, Subject.TWO_ACCESSES, _BOTH,
+        "this operation completes at the mbarrier at {place} of another block, and no barrier of the cluster "
+        "or other synchronisation orders it after mbarrier.init",
+        "{cluster_barrier} {after_other} and before {here}, where all threads of the cluster come by",
+    )  # fmt: skip
     #: The asynchronous proxy uses an mbarrier whose initialisation no fence has made visible to it.
     BARRIER_UNFENCED = (
         "mbarrier", ADVICE, Subject.ACCESS, "lane address _ _",

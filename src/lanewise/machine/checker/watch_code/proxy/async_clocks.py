@@ -24,6 +24,7 @@ from lanewise.machine.checker.records import BlockWatch
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     alive_lanes,
     begin_epoch,
+    warp_of,
     watch_of,
     watch_of_running,
 )
@@ -215,9 +216,11 @@ def order_wgmma_groups(clock: AsyncClock, kind: int, behind: int) -> None:
 @inlined
 def note_completed(watch: BlockWatch, lane: int, after: int, until: int) -> None:
     """Note for other blocks that the bulk copies of a lane, issued in a range of epochs, are complete."""
-    for epoch in range(max(after, until - (OPERATIONS_KEPT - 1)) + 1, until + 1):
+    first = max(after + 1, watch.start, until - (OPERATIONS_KEPT - 2))
+    warp = warp_of(watch, watch.epoch)
+    for epoch in range(first, until + 1):
         copy = operation(watch, epoch)
-        if (copy.epoch == epoch) & (copy.lane == lane) & (copy.agent == watch.clock.index):
+        if (copy.epoch == epoch) & (copy.lane == lane) and warp_of(watch, epoch) == warp:
             copy.completed = watch.epoch
 
 

@@ -29,7 +29,12 @@ from lanewise.machine.checker.watch_code.proxy.async_clocks import (
 )
 from lanewise.machine.checker.watch_code.proxy.async_runs import begin_runs, look_at_run
 from lanewise.machine.checker.watch_code.proxy.extents import Extent
-from lanewise.machine.checker.watch_code.proxy.phases import follow_barrier, phase_of_barrier, used_by_copy
+from lanewise.machine.checker.watch_code.proxy.phases import (
+    check_initialised,
+    follow_barrier,
+    phase_of_barrier,
+    used_by_copy,
+)
 from lanewise.machine.checker.watch_code.watch_module import (
     LANES,
     WatchCode,
@@ -122,6 +127,7 @@ def begin_copy_to_phase(frame: WarpFrame, copy: AsyncOperation, row: int, swizzl
     number = follow_barrier(home, offset, load_long(copy.barrier))
     if number >= 0:
         used_by_copy(frame, row, home, number, copy.lane)
+        check_initialised(frame, row, home, number, copy.lane, copy.barrier_address)
     phase = phase_of_barrier(home, number)
     return begin_operation(frame, AsyncKind.PHASE, copy.lane, number, phase, swizzle, home)
 
