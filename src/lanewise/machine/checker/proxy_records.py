@@ -144,9 +144,10 @@ class AsyncClock(RecordLayout):
     wrote_global = per_lane()
     last_fence = per_lane()
     last_global_fence = per_lane()
-    #: The last fence.mbarrier_init of each lane, and the last one that acquires tensor maps.
+    #: The last fence.mbarrier_init of each lane, and the last ones that acquire and that release tensor maps.
     init_fenced = per_lane()
     map_fenced = per_lane()
+    map_released = per_lane()
     # Bulk groups of each lane: its last operation, how many groups were committed and in which epochs, the
     # epochs up to which it knows them to be read and to be complete, and when it learnt that.
     bulk_issued = per_lane()

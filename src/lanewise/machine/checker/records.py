@@ -529,6 +529,8 @@ class Flag(IntFlag):
     GENERIC_PROXY = auto()
     #: An atomic that leaves what is there, as the addition of 0 does: threads poll by it and publish nothing.
     POLLS = auto()
+    #: One lane makes the access for all that execute the instruction.
+    BY_ONE_LANE = auto()
 
 
 class ShuffleMode(IntEnum):

@@ -207,6 +207,14 @@ class Suspicion(IntEnum):
         "fence.proxy.tensormap::generic.acquire since",
         "`fence.proxy.tensormap::generic.acquire` before {here}",
     )  # fmt: skip
+    #: The same without a fence that releases it.
+    MAP_UNRELEASED = (
+        "proxy", ERROR, Subject.TWO_ACCESSES, _BOTH,
+        "the tensor map was changed in this launch, and no thread has executed "
+        "fence.proxy.tensormap::generic.release or tensormap.cp_fenceproxy since, which releases it",
+        "`fence.proxy.tensormap::generic.release.gpu` {after_other}, before the threads synchronise, or "
+        "`tensormap.cp_fenceproxy`, which copies the map and releases it",
+    )  # fmt: skip
 
     # wgmma --------------------------------------------------------------------------------------------------
 

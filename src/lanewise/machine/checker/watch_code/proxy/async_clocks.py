@@ -278,11 +278,15 @@ def async_order(frame: WarpFrame, site: int, active: int) -> None:
     row = watch.watch.sites[site]
     kind, behind = row.flags, row.displacement
     clock, lanes = async_clock(watch, frame.index), lanes_in(active)
-    watch.fresh = 1  # what follows belongs to another group, and lies behind the fence
+    # What follows belongs to another group, and lies behind the fence; but not the copy of a map itself.
+    if kind != OrderKind.MAP_COPY:
+        watch.fresh = 1
     if kind == OrderKind.INIT_FENCE:
         clock.init_fenced = choose(lanes, watch.epoch, clock.init_fenced)
     if kind == OrderKind.MAP_FENCE:
         clock.map_fenced = choose(lanes, watch.epoch, clock.map_fenced)
+    if (kind == OrderKind.MAP_RELEASE) | (kind == OrderKind.MAP_COPY):
+        clock.map_released = choose(lanes, watch.epoch, clock.map_released)
     if is_proxy_fence(kind):
         fence_proxies(watch, frame, kind, active)
     order_wgmma_groups(clock, kind, behind)
