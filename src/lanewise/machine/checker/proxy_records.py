@@ -142,9 +142,10 @@ class AsyncClock(RecordLayout):
     wrote_global = per_lane()
     last_fence = per_lane()
     last_global_fence = per_lane()
-    #: The last fence.mbarrier_init of each lane, and the last one that acquires tensor maps.
+    #: The last fence.mbarrier_init of each lane, and the last ones that acquire and that release tensor maps.
     init_fenced = per_lane()
     map_fenced = per_lane()
+    map_released = per_lane()
     # Bulk groups of each lane: its last operation, how many groups were committed and in which epochs, the
     # epochs up to which it knows them to be read and to be complete, and when it learnt that.
     bulk_issued = per_lane()
@@ -257,9 +258,10 @@ class FollowedBarrier(RecordLayout):
     #: The last phase in which a copy counts bytes, or at which its end arrives, and its row.
     owed_phase = field()
     owed_row = field()
-    # When and by which lane of which warp it was initialised (0: before it was followed), and whether it was
-    # looked at if that is visible to the asynchronous proxy.
+    # When and by which lane of which warp it was initialised (0: before it was followed), that access in one
+    # word, and whether it was looked at if that is visible to the asynchronous proxy.
     init_epoch = field()
+    initialiser = field()
     init_warp = field()
     init_lane = field()
     visible = field()

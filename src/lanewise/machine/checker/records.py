@@ -159,6 +159,8 @@ FOREIGN_LENGTH = 8
 RELEASES_KNOWN = 8
 #: Groups of asynchronous copies that a warp's clock keeps.
 RING_LENGTH = 256
+#: Waits for asynchronous copies that are kept of each lane, a power of two.
+WAITS_KEPT = 8
 
 
 class WarpClock(RecordLayout):
@@ -269,6 +271,11 @@ class LaneClocks(RecordLayout):
     #: How many groups of copies a lane has committed, and the epochs of the last ones.
     groups = per_lane()
     ring = per_lane(4, RING_LENGTH)
+    #: How many waits of a lane found copies complete; the epochs of the last ones, and the epochs up to which
+    #: the copies of the lane were complete then.
+    waits = per_lane()
+    waited_at = per_lane(4, WAITS_KEPT)
+    waited_for = per_lane(4, WAITS_KEPT)
 
 
 class ShadowPlane(IntEnum):
@@ -520,6 +527,8 @@ class Flag(IntFlag):
     GENERIC_PROXY = auto()
     #: An atomic that leaves what is there, as the addition of 0 does: threads poll by it and publish nothing.
     POLLS = auto()
+    #: One lane makes the access for all that execute the instruction.
+    BY_ONE_LANE = auto()
 
 
 class ShuffleMode(IntEnum):

@@ -394,6 +394,8 @@ def _access(op: Op, located: LocatedAccess, program: Program, arch: str) -> Row:
         flags |= Flag.VOLATILE_ACCESS
     if access.asynchronous:
         flags |= Flag.COPIES
+    if access.by_one_lane:
+        flags |= Flag.BY_ONE_LANE
     row: Row = (
         _address(located.address, program)
         | {

@@ -207,6 +207,14 @@ class Suspicion(IntEnum):
         "fence.proxy.tensormap::generic.acquire since",
         "`fence.proxy.tensormap::generic.acquire` before {here}",
     )  # fmt: skip
+    #: The same without a fence that releases it.
+    MAP_UNRELEASED = (
+        "proxy", ERROR, Subject.TWO_ACCESSES, _BOTH,
+        "the tensor map was changed in this launch, and no thread has executed "
+        "fence.proxy.tensormap::generic.release or tensormap.cp_fenceproxy since, which releases it",
+        "`fence.proxy.tensormap::generic.release.gpu` {after_other}, before the threads synchronise, or "
+        "`tensormap.cp_fenceproxy`, which copies the map and releases it",
+    )  # fmt: skip
 
     # wgmma --------------------------------------------------------------------------------------------------
 
@@ -329,6 +337,13 @@ class Suspicion(IntEnum):
         "mbarrier", ERROR, Subject.ACCESS, "lane address bytes _",
         "{bytes_left}",
         "{expect_bytes}",
+    )  # fmt: skip
+    #: An operation tells another block's mbarrier of bytes, or arrives there, and may come before its init.
+    BARRIER_INIT_UNORDERED = (
+        "race", ERROR, Subject.TWO_ACCESSES, _BOTH,
+        "this operation completes at the mbarrier at {place} of another block, and no barrier of the cluster "
+        "or other synchronisation orders it after mbarrier.init",
+        "{cluster_barrier} {after_other} and before {here}, where all threads of the cluster come by",
     )  # fmt: skip
     #: The asynchronous proxy uses an mbarrier whose initialisation no fence has made visible to it.
     BARRIER_UNFENCED = (

@@ -140,6 +140,22 @@ def phase_of_commit(home: BlockWatch, number: int, word: int) -> int:
     return now if under_way < pending else now + 1 + (under_way - pending) // count
 
 
+@inlined
+def check_initialised(
+    frame: WarpFrame, row: int, home: BlockWatch, number: int, lane: int, address: int
+) -> None:
+    """Report an operation that tells an mbarrier of another block something before its init is known.
+
+    tcgen05.alloc of a pair of blocks waits for both of them, but orders no accesses.
+    """
+    watch, barrier = watch_of(frame.block), followed_barrier(home, number)
+    epoch = barrier.init_epoch
+    if (home is not watch) & (epoch > 0) and ordered(
+        watch, epoch, 0, 1 << barrier.init_lane, lane
+    ) == UNORDERED:
+        suspect(Suspicion.BARRIER_INIT_UNORDERED, frame, row, lane, address, epoch, barrier.initialiser)
+
+
 @compiled()
 def used_by_copy(frame: WarpFrame, row: int, home: BlockWatch, number: int, lane: int) -> None:
     """A bulk copy is told to an mbarrier, which the asynchronous proxy has to see as it was initialised."""

@@ -202,6 +202,11 @@ def check_after_earlier_write(access: Access, cell: ShadowCell, me: int, offset:
     is_replaced = earlier & records.REPLACED_WRITE != 0
     if (epoch <= floor_of(access)) | (earlier & (records.ATOMIC | records.REPLACED_WRITE) == 0):
         return True
+    if earlier & records.ASYNC_PROXY != 0:  # a reduction by a bulk copy
+        if earlier & me & records.ATOMIC != 0 or async_finished(access.watch, epoch, me, reads=False):
+            return True
+        suspect_access(access, me, offset, Suspicion.UNFINISHED_COPY, epoch, earlier)
+        return False
     plain = earlier & ~records.REPLACED_WRITE
     order = ordered(access.watch, epoch, plain, lanes_of(plain), me)
     if order == ORDERED:

@@ -33,7 +33,12 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import begin_epoch
 from lanewise.machine.checker.watch_code.proxy.async_clocks import begin_operation
 from lanewise.machine.checker.watch_code.proxy.async_operations import BegunOperation, Issued, word_of
 from lanewise.machine.checker.watch_code.proxy.extents import Extent
-from lanewise.machine.checker.watch_code.proxy.phases import follow_barrier, followed_barrier, phase_of_commit
+from lanewise.machine.checker.watch_code.proxy.phases import (
+    check_initialised,
+    follow_barrier,
+    followed_barrier,
+    phase_of_commit,
+)
 from lanewise.machine.checker.watch_code.proxy.remote_accesses import is_in_cluster, note_remote
 from lanewise.machine.checker.watch_code.proxy.tensor_commits import tensor_clock
 from lanewise.machine.checker.watch_code.tensor.cells import (
@@ -491,5 +496,7 @@ def commit_issued(frame: WarpFrame, operation: AsyncOperation) -> None:
         barrier = followed_barrier(home, number)
         barrier.commit_epoch = commit.epoch
         barrier.commit_row = operation.site * MOST_ROWS
+        row, address = barrier.commit_row, operation.barrier_address
+        check_initialised(frame, row, home, number, operation.lane, address)
     begin_epoch(frame)
     arrive_by_commit(frame, operation, home)
