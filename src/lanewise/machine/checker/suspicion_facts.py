@@ -387,6 +387,16 @@ class Facts:
         return f"{name_of(self.op)} reads {_OPERANDS[operand]} from tensor memory"
 
     @property
+    def tensor_instruction(self) -> str:
+        """The name of the instruction."""
+        return name_of(self.op)
+
+    @property
+    def tensor_operand(self) -> str:
+        """The operand that a product reads where it writes its sums."""
+        return _OPERANDS[TensorOperand(self.numbers["operand"])]
+
+    @property
     def tensor_operation(self) -> str:
         """The name of the other instruction."""
         return f"a {name_of(self.other.place.op)}" if self.other is not None else "an operation"

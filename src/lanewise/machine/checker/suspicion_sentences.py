@@ -291,6 +291,27 @@ class Suspicion(IntEnum):
         "{tensor_read}: a product wrote there whose A had no value in these lanes",
         "write all rows of A that are used before the product ({tensor_stores})",
     )  # fmt: skip
+    # Operands of one product overlap; a product reads another one's sums as something else; results that
+    # nobody has read are overwritten.
+    TENSOR_OVERLAP = (
+        "tensor memory", ERROR, Subject.ACCESS, "lane address operand _",
+        "tcgen05.mma writes its sums to columns of tensor memory from which it reads {tensor_operand}: which "
+        "of the two comes first is not defined",
+        "give D and {tensor_operand} columns of their own",
+    )  # fmt: skip
+    TENSOR_SUMS_READ = (
+        "tensor memory", ERROR, Subject.TWO_ACCESSES, _BOTH,
+        "tcgen05.mma reads an operand (A, scale factors or metadata) from columns of tensor memory that "
+        "{tensor_operation} has written as its sums, which lie there in another layout",
+        "give the sums and the operand columns of their own, or load the sums and store the operand in its "
+        "own layout ({tensor_stores}) before {here}",
+    )  # fmt: skip
+    TENSOR_LOST = (
+        "tensor memory", ADVICE, Subject.TWO_ACCESSES, _BOTH,
+        "{tensor_instruction} overwrites what {tensor_operation} has written to tensor memory, and nobody "
+        "has read that: their columns overlap, or a load is missing",
+        "give both columns of their own, or read the result {after_other} and before {here}",
+    )  # fmt: skip
     TENSOR_PARTLY_UNWRITTEN = (
         "uninitialised", ADVICE, Subject.ACCESS, "lane address operand _",
         "{tensor_access}: nothing was written there since the columns were allocated, but some of the other "

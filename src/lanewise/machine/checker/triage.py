@@ -89,8 +89,8 @@ class Triage:
         self.findings_by_key: dict[Key, tuple[Finding, tuple[int, Suspicion] | None]] = {}
         #: How far the threads of a race were apart so far, by row and kind.
         self.reached: dict[tuple[int, Suspicion], Reach] = {}
-        #: Whether a tcgen05.ld that is not waited for is needed in time, by its site.
-        self.delivered: dict[int, bool] = {}
+        #: Whether a tcgen05.ld that is not waited for is needed in time: by site, and if arrivals count.
+        self.delivered: dict[tuple[int, bool], bool] = {}
         self.failure: BaseException | None = None
         #: Called with each finding when it comes up, if somebody wants to know when.
         self.on_finding: Callable[[Finding], None] | None = None
@@ -134,9 +134,10 @@ class Triage:
         launch, lane, address = self.launch, numbers["lane"], numbers.get("address", 0)
         op = launch.compiled.program.sites[row // MOST_ROWS]
         access = access_of(op, row)
-        if self._needs_no_value(kind, op, row, numbers):
+        is_delivered = self._is_delivered(kind, op, numbers)
+        if self._needs_no_value(kind, op, row, numbers) or (is_delivered and op.has("dealloc")):
             return
-        advice = kind.is_advice_on(launch.compiled.arch) or self._is_delivered(kind, numbers)
+        advice = kind.is_advice_on(launch.compiled.arch) or is_delivered
         if kind is Suspicion.UNINITIALISED:
             met = padding_met(launch.compiled.program, self.uses, state, warp, op, lane, address)
             advice = met is not None
@@ -283,14 +284,17 @@ class Triage:
         limit = (SiteRow.limits + 8 * kind) // 8
         self.rows[row, limit] = min(int(self.rows[row, limit]), more)
 
-    def _is_delivered(self, kind: Suspicion, numbers: dict[str, int]) -> bool:
-        """Return whether a tcgen05.ld without a wait is needed before its thread arrives anywhere."""
+    def _is_delivered(self, kind: Suspicion, op: Op, numbers: dict[str, int]) -> bool:
+        """Return whether a tcgen05.ld without a wait is needed before its thread arrives anywhere.
+
+        Before columns are freed, barriers alone count.
+        """
         if kind is not Suspicion.TENSOR_LOAD_UNAWAITED:
             return False
-        load = self._op_of(numbers["who"])
-        if load.site not in self.delivered:
-            self.delivered[load.site] = is_delivered(load, self.launch.compiled.blocks)
-        return self.delivered[load.site]
+        load, arrivals = self._op_of(numbers["who"]), not op.has("dealloc")
+        if (load.site, arrivals) not in self.delivered:
+            self.delivered[load.site, arrivals] = is_delivered(load, self.launch.compiled.blocks, arrivals)
+        return self.delivered[load.site, arrivals]
 
     def _row_of(self, who: int) -> int:
         """Return the row of the access that cells of shadow memory keep."""

@@ -167,6 +167,13 @@ def words_of_factors(form: int, descriptor: int, id_bit: int) -> int:
     return 2 if beyond & (factors != 0) else 1
 
 
+@inlined
+def unless_own_sums(first: int, count: int, d: int, columns: int) -> int:
+    """Return the flag of an operand that is not read from sums; its overlap with D is reported by itself."""
+    is_apart = (first + count <= d) | (d + columns <= first)
+    return TensorFlag.NO_SUMS if is_apart else 0
+
+
 @compiled()
 def look_at_product(
     frame: WarpFrame, issued: Issued, made: AsyncOperation, home: BlockWatch, form: int, descriptor: int
@@ -178,12 +185,15 @@ def look_at_product(
     scale_a, scale_b = made.tensor_operands[product.SCALE_A], made.tensor_operands[product.SCALE_B]
     metadata = made.tensor_operands[product.METADATA_ADDRESS]
     groups, columns, hollow = groups_of_rows(form, m, d), columns_of_d(form, m, n), 0
+    sums = d & COLUMN_MASK
     # Which lanes of .ws have copies is not looked at.
     every = TensorFlag.EVERY_COLUMN if form & WS != 0 else TensorFlag.EVERY_CELL
     reads = TensorFlag.READS | TensorFlag.PIPE | every
     if form & TENSOR_A != 0:
         of_a = reads | TensorOperand.MATRIX_A << OPERAND_SHIFT
         of_k = LONG_A_COLUMNS if is_long(form, descriptor) else A_COLUMNS
+        if form & KIND_BITS != TF32:  # sums of 32 bits lie as an A of 32 bits does
+            of_a = of_a | unless_own_sums(a & COLUMN_MASK, of_k, sums, columns)
         if form & WS == 0:
             hollow = groups_without_value(home, groups, a & COLUMN_MASK, of_k)
         # Rows of A without a value give such rows of D, which nobody may read; if all are so, A is missing.
@@ -195,6 +205,7 @@ def look_at_product(
         of_metadata = reads | TensorOperand.METADATA << OPERAND_SHIFT
         first = (metadata & COLUMN_MASK) + (descriptor & SELECTOR_MASK if is_wide(form) else 0)
         count = 1 if is_wide(form) else NARROW_METADATA_COLUMNS
+        of_metadata = of_metadata | unless_own_sums(first, count, sums, columns)
         look_at_cells(frame, row, home, groups, first, count, epoch, me, of_metadata)
     if form & KIND_BITS >= SCALED_FROM:
         # Each warp's lanes have their own copy, of which the factors of A for other rows are not used.
@@ -204,20 +215,22 @@ def look_at_product(
             for partition in range(PARTITIONS):
                 first = (scale_a & COLUMN_MASK) + partition % count + word * COLUMNS_OF_WORDS
                 lanes = FIRST_PARTITION << 2 * partition
-                look_at_cells(frame, row, home, lanes, first, 1, epoch, me, of_scales)
+                of_word = of_scales | unless_own_sums(first, 1, sums, columns)
+                look_at_cells(frame, row, home, lanes, first, 1, epoch, me, of_word)
         of_scales = reads | TensorOperand.SCALES_OF_B << OPERAND_SHIFT
         further = (columns + ROWS_OF_WORDS - 1) // ROWS_OF_WORDS * COLUMNS_OF_WORDS
         count = (columns + ROWS_OF_COLUMN - 1) // ROWS_OF_COLUMN
         for word in range(words_of_factors(form, descriptor, B_ID_BIT)):
             first = (scale_b & COLUMN_MASK) + word * further
-            look_at_cells(frame, row, home, ALL_GROUPS, first, count, epoch, me, of_scales)
+            of_word = of_scales | unless_own_sums(first, count, sums, columns)
+            look_at_cells(frame, row, home, ALL_GROUPS, first, count, epoch, me, of_word)
     adds = made.tensor_operands[product.ADDS] != 0
-    writes = TensorFlag.WRITES | TensorFlag.PIPE
+    writes = TensorFlag.WRITES | TensorFlag.PIPE | TensorFlag.SUMS
     flags = writes | reads if adds else writes
-    look_at_cells(frame, row, home, groups & ~hollow, d & COLUMN_MASK, columns, epoch, me, flags)
+    look_at_cells(frame, row, home, groups & ~hollow, sums, columns, epoch, me, flags)
     if hollow != 0:
-        look_at_cells(frame, row, home, hollow, d & COLUMN_MASK, columns, epoch, me, writes)
-        leave_without_value(home, hollow, d & COLUMN_MASK, columns)
+        look_at_cells(frame, row, home, hollow, sums, columns, epoch, me, writes)
+        leave_without_value(home, hollow, sums, columns)
 
 
 # what a product reads from shared memory --------------------------------------------------------------------
