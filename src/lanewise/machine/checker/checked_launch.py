@@ -156,6 +156,7 @@ class CheckedLaunch(Launch):
             self._end_endless,
             self.kernel.deciding_bytes,
             self.kernel.time_decides,
+            self._has_errors,
         )
         self.resident.append(made)
         return made
@@ -220,6 +221,10 @@ class CheckedLaunch(Launch):
                 triage.add(fault_findings.over_the_limit(self, state, str(fault).split("\n")[0]))
             case _:
                 triage.add(Finding(fault.kind, str(fault), fault.line, "", block=state.ctaid))
+
+    def _has_errors(self) -> bool:
+        """Return whether an error was found so far."""
+        return any(watch.triage.has_errors for watch in self.watches)
 
     def _end_endless(self, stuck: Stuck) -> None:
         """Raise an error for a launch that can never end, and add its finding."""

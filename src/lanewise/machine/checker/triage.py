@@ -101,6 +101,11 @@ class Triage:
         self.writes_unseen_bytes = writes_unseen_bytes(launch.compiled.program.sites)
 
     @property
+    def has_errors(self) -> bool:
+        """Whether one of the findings so far is more than advice."""
+        return any(finding.severity == "error" for finding, _ in self.findings_by_key.values())
+
+    @property
     def address(self) -> int:
         """The address of the function that compiled code calls."""
         return int(ctypes.cast(self.callback, ctypes.c_void_p).value or 0)
