@@ -546,6 +546,8 @@ class Suspicion(IntEnum):
 
     #: Memory is written that was taken for memory that is only read: the launch has to be repeated.
     UNRECORDED_READS = "", ERROR, Subject.CHECKER, _ACCESS
+    #: Lanes of tensor memory without a value are loaded beside others: it matters if their values are needed.
+    TENSOR_LANES_UNWRITTEN = "", ERROR, Subject.CHECKER, _ACCESS
 
     @property
     def is_of_memory(self) -> bool:

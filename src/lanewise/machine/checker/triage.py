@@ -91,6 +91,8 @@ class Triage:
         self.reached: dict[tuple[int, Suspicion], Reach] = {}
         #: Whether a tcgen05.ld that is not waited for is needed in time: by site, and if arrivals count.
         self.delivered: dict[tuple[int, bool], bool] = {}
+        #: Whether lanes of tensor memory without a value were loaded.
+        self.lanes_unwritten = False
         self.failure: BaseException | None = None
         #: Called with each finding when it comes up, if somebody wants to know when.
         self.on_finding: Callable[[Finding], None] | None = None
@@ -127,6 +129,10 @@ class Triage:
 
     def consider(self, kind: Suspicion, warp_frame: int, row: int, *values: int) -> None:
         """Decide on a suspicion: drop it, or add a finding."""
+        if kind is Suspicion.TENSOR_LANES_UNWRITTEN:
+            self.lanes_unwritten = True
+            self._hear(row, kind, 0)
+            return
         if kind.subject is Subject.CHECKER:
             raise NotOnItsOwn
         numbers = dict(zip(kind.numbers, values, strict=True))
@@ -349,6 +355,8 @@ class Triage:
             what = "a shuffle from a lane that takes no part or has no value there"
             if op.record.decodes_answer:
                 what = "the block of an answer that names none"
+            elif op.record.touches_tensor_memory:
+                what = "a load from lanes of tensor memory that nothing was written to"
             elif not op.record.shuffles:
                 what = "a read of local memory that nothing was written to"
         else:

@@ -397,3 +397,37 @@ extern "C" __global__ void lanes_without_sums(const __half* a, const __half* b, 
     for (int i = 0; i < 16; i++) y[T * 16 + i] = __uint_as_float(v[i]);
     END(32)
 }
+
+//@ tensor memory | uninitialised | 1, 128 | f16[512], f16[512], f32[4096]=0 | M = 64 leaves the upper 16 lanes of each warp as they are; all lanes are loaded, and all are stored
+extern "C" __global__ void lanes_without_sums_stored(const __half* a, const __half* b, float* y) {
+    BEGIN(32)
+    if (T == 0) {
+        multiply(d, TILE(sa), TILE(sb), instruction(64, 32, 1, 0, 0), 0);
+        commit(bar);
+    }
+    wait(bar, 0);
+    fence_after_sync();
+    load_lanes(x, mine);  //!
+    wait_loads();
+    if (T % 32 < 16)  //+
+    for (int i = 0; i < 32; i++) y[T * 32 + i] = 2 * __uint_as_float(x[i]) + 1;  //!
+    END(32)
+}
+
+//@ tensor memory | uninitialised | 1, 128 | f16[512], f16[512], f32[4096]=0 | M = 64: the sums of all lanes of a warp are added up by shuffles, and half of them have no value
+extern "C" __global__ void lanes_without_sums_added(const __half* a, const __half* b, float* y) {
+    BEGIN(32)
+    if (T == 0) {
+        multiply(d, TILE(sa), TILE(sb), instruction(64, 32, 1, 0, 0), 0);
+        commit(bar);
+    }
+    wait(bar, 0);
+    fence_after_sync();
+    load_lanes(x, mine);  //!
+    wait_loads();
+    float sum = __uint_as_float(x[0]);  //-
+    float sum = T % 32 < 16 ? __uint_as_float(x[0]) : 0;  //+
+    for (int i = 16; i > 0; i /= 2) sum += __shfl_xor_sync(~0u, sum, i);  //!
+    y[T] = sum;  //!
+    END(32)
+}

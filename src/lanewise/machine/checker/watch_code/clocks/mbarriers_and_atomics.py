@@ -174,7 +174,7 @@ def take_phase(strong: StrongAccess, publication: int, lane: int, arrivals: int,
         arrived = watch.clocks[index]
         released = min(arrived.published, epoch)
         if address_of(phase) != 0 and phase.arrived[index] != 0:
-            released = phase.arrived[index]
+            released = min(released, phase.arrived[index])  # a relaxed arrival releases nothing
         show_known(watch, shown, index, released)
         learn_shown(watch, shown, strong.learners)
         show(watch, shown, arrived, index, released)
