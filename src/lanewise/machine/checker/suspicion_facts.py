@@ -400,7 +400,7 @@ class Facts:
         return f"{name_of(self.op)} reads {_OPERANDS[operand]} from tensor memory"
 
     @property
-    def tensor_instruction(self) -> str:
+    def instruction(self) -> str:
         """The name of the instruction."""
         return name_of(self.op)
 

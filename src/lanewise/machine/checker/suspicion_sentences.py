@@ -232,6 +232,26 @@ class Suspicion(IntEnum):
         "the matrix descriptor reads {place} with another swizzle than a tensor copy wrote it with",
         "give the tensor map and the matrix descriptor the same swizzle",
     )  # fmt: skip
+    # A product takes elements of 16 bits for those of the other format; rows of a matrix lie in one another;
+    # a matrix by columns begins within a line of its swizzle, and goes on in the next one.
+    FORMAT_DIFFERS = (
+        "wgmma", ADVICE, Subject.TWO_ACCESSES, _BOTH,
+        "{instruction} takes the elements at {place} for another format than a tensor copy wrote them in: "
+        "one of the two is f16, and the other one bf16",
+        "give the tensor map and the product the same format",
+    )  # fmt: skip
+    MATRIX_ROWS_OVERLAP = (
+        "wgmma", ADVICE, Subject.ACCESS, "lane address stride size",
+        "the matrix descriptor lets groups of eight rows overlap: its stride byte offset is {stride}, and "
+        "eight rows of its swizzle take {size} bytes",
+        "give it a stride byte offset of {size}",
+    )  # fmt: skip
+    MATRIX_LINE_LEFT = (
+        "wgmma", ADVICE, Subject.ACCESS, "lane address inside line",
+        "the matrix is read by columns (MN-major) and begins {inside} bytes within a line of its swizzle, "
+        "which has {line} bytes: its last elements are those of the next line",
+        "begin it at a multiple of {line} bytes, or read it K-major if K is what lies side by side",
+    )  # fmt: skip
 
     # tensor memory ------------------------------------------------------------------------------------------
 
@@ -308,7 +328,7 @@ class Suspicion(IntEnum):
     )  # fmt: skip
     TENSOR_LOST = (
         "tensor memory", ADVICE, Subject.TWO_ACCESSES, _BOTH,
-        "{tensor_instruction} overwrites what {tensor_operation} has written to tensor memory, and nobody "
+        "{instruction} overwrites what {tensor_operation} has written to tensor memory, and nobody "
         "has read that: their columns overlap, or a load is missing",
         "give both columns of their own, or read the result {after_other} and before {here}",
     )  # fmt: skip

@@ -42,6 +42,13 @@ RACES_AGAIN = 4096
 RACES = (Suspicion.AFTER_WRITE, Suspicion.AFTER_READ)
 #: Of bytes that a plain store wrote, before the asynchronous proxy accesses them.
 _FENCES = (Suspicion.UNFENCED, Suspicion.WEAKLY_FENCED)
+#: Of matrices that wgmma and tcgen05.mma read by descriptors.
+_DESCRIPTORS = (
+    Suspicion.SWIZZLE_DIFFERS,
+    Suspicion.FORMAT_DIFFERS,
+    Suspicion.MATRIX_ROWS_OVERLAP,
+    Suspicion.MATRIX_LINE_LEFT,
+)
 #: Of a load that is advice.
 _DELIVERED = (
     "All that it loads is stored, or decides a branch, by then, so that GPUs have read the columns; the PTX "
@@ -191,7 +198,7 @@ class Triage:
             self._operation(numbers["epoch"]) if kind.subject is Subject.TWO_ACCESSES else None,
             int(self.rows[row, SiteRow.alignment // 8]),
         )
-        of_tcgen05 = kind is Suspicion.SWIZZLE_DIFFERS and op.record.touches_tensor_memory
+        of_tcgen05 = kind in _DESCRIPTORS and op.record.touches_tensor_memory
         finding = Finding(
             "tensor memory" if of_tcgen05 else kind.kind,
             facts.message(),

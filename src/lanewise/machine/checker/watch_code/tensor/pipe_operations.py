@@ -35,6 +35,7 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import begin_epoch
 from lanewise.machine.checker.watch_code.proxy.async_clocks import begin_operation
 from lanewise.machine.checker.watch_code.proxy.async_operations import BegunOperation, Issued, word_of
 from lanewise.machine.checker.watch_code.proxy.extents import Extent
+from lanewise.machine.checker.watch_code.proxy.matrix_layouts import BF16_TYPE, F16_TYPE, look_at_layout
 from lanewise.machine.checker.watch_code.proxy.phases import follow_barrier, followed_barrier, phase_of_commit
 from lanewise.machine.checker.watch_code.proxy.remote_accesses import is_in_cluster, note_remote
 from lanewise.machine.checker.watch_code.proxy.tensor_commits import tensor_clock
@@ -94,7 +95,7 @@ SIX_BIT_BYTES, FOUR_BIT_BYTES = (EXPANSIONS[name].held_bytes for name in ("b6x16
 SCALED_FROM = MXF8F6F4
 #: Fields of the instruction descriptor: first bit, mask, unit.
 N_BIT, N_MASK, M_BIT, M_MASK, A_MAJOR_BIT, B_MAJOR_BIT = 17, 63, 24, 31, 15, 16
-A_FORMAT_BIT, B_FORMAT_BIT, FORMAT_MASK = 7, 10, 7
+A_FORMAT_BIT, B_FORMAT_BIT, FORMAT_MASK, BF16_FORMAT = 7, 10, 7, KINDS["f16"].formats["bf16"]
 #: The bits of scale ids, and that of K = 96; of a form, the bit of a scale factor for each 16 elements.
 A_ID_BIT, B_ID_BIT, LONG_K_BIT = 29, 4, 31
 BLOCK16 = _number(Product(KINDS["mxf4nvf4"], block=16)) ^ _number(Product(KINDS["mxf4nvf4"], block=32))
@@ -274,6 +275,14 @@ def bytes_of_piece(form: int, number: int) -> int:
     return FOUR_BIT_BYTES if is_mixed & (number == E2M1) else PIECE_BYTES
 
 
+@compiled()
+def type_of_format(form: int, number: int) -> int:
+    """Return the number in a tensor map of a format of 16 bits, by its number in a descriptor; else 0."""
+    if form & KIND_BITS != F16:
+        return 0
+    return BF16_TYPE if number == BF16_FORMAT else F16_TYPE
+
+
 class _SharedReads:
     """Writes that an operation reads matrices from the shared memory of one block."""
 
@@ -292,10 +301,12 @@ class _SharedReads:
         pieces: Value,
         lines: int = LINES_TOGETHER,
         size: Value | int = PIECE_BYTES,
+        type: Value | None = None,
     ) -> None:
         """Look at the pieces that a descriptor names, of so many of each eight lines, and bytes of a piece.
 
-        `number` is that of the access in its instruction's record.
+        `number` is that of the access in its instruction's record; `type` is the number of the type in a
+        tensor map, if it is to be compared.
         """
         code = self.code
         runs = self.begun.runs(self.block, self.memory, AsyncFlag.READS | AsyncFlag.SHARED)
@@ -304,8 +315,16 @@ class _SharedReads:
         for mode, changed in SWIZZLED_BITS.items():
             bits = swizzle.equals(mode).select(code.number(changed), bits)
         runs.view.set(RunView.swizzle, bits)
-
-        extent = Extent(code, field_of(descriptor, TCGEN05_FIELD["start_address"]))
+        runs.view.set(RunView.type, code.number(0) if type is None else type)
+        start, stride = (
+            field_of(descriptor, TCGEN05_FIELD[name]) for name in ("start_address", "stride_byte_offset")
+        )
+        lane = code.record("operation").get(AsyncOperation.lane)
+        code.run(
+            look_at_layout, frame=self.begun.frame, row=self.begun.row, lane=lane, start=start, stride=stride,
+            swizzled=bits, by_columns=by_columns, groups=groups, pieces=pieces,
+        )  # fmt: skip
+        extent = Extent(code, start)
         extent.begin()
 
         def body(group: Value, piece: Value, addresses: list[Value]) -> None:
@@ -322,7 +341,6 @@ class _SharedReads:
                     code, descriptor, major, groups, pieces, body,
                     version=TCGEN05_VERSION, may_go_on=major == "K",
                 )  # fmt: skip
-        lane = code.record("operation").get(AsyncOperation.lane)
         extent.hold(self.begun.row, number, lane, shared=True)
 
 
@@ -356,7 +374,8 @@ def _write_product_issued(code: WatchCode) -> None:
                 number = MATRIX_B if matrix == product.B else MATRIX_A
                 kind = (descriptor >> format_bit) & FORMAT_MASK
                 held = code.run(bytes_of_piece, form=form, number=kind)
-                reads.matrix(number, operand(matrix), by_columns, groups, pieces, size=held)
+                type = code.run(type_of_format, form=form, number=kind)
+                reads.matrix(number, operand(matrix), by_columns, groups, pieces, size=held, type=type)
         code.run(
             look_at_product, frame=begun.frame, issued=begun.issued, made=made, home=home, form=form,
             descriptor=descriptor,
