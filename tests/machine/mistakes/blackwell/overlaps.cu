@@ -1,6 +1,7 @@
 //@arch sm_100a
 // Columns of tensor memory that serve two ends: operands of one product, sums and operands, two accumulators.
 #include "products.cuh"
+DEVICE void multiply_tf32_from_lanes(u32 d, u32 a, u64 b, u32 described) { asm volatile("tcgen05.mma.cta_group::1.kind::tf32 [%0], [%1], %2, %3, 0;" ::"r"(d), "r"(a), "l"(b), "r"(described) : "memory"); }
 constexpr u32 SHAPE = instruction(128, 32, 1, 0, 0), SCALED = scaled_instruction(128, 32, 0, 1, 0), SPARSE = SHAPE | 1 << 2;
 #define BEGIN(columns)                                                        \
     __shared__ __align__(1024) __half sa[2048];                               \
@@ -294,4 +295,16 @@ extern "C" __global__ void sums_of_a_part_of_the_lanes(const __half* a, const __
     fence_after_sync();
     STORE(0)
     END(64)
+}
+
+//@ tensor memory | - | 1, 128 | f16[512], f16[512], f32[4096]=0 | sums of 32 bits lie as an A of tf32 does, and the next product reads them
+extern "C" __global__ void sums_read_as_tf32(const __half* a, const __half* b, float* y) {
+    BEGIN(128)
+    if (T == 0) {
+        multiply(d + 64, TILE(sa), TILE(sb), SHAPE, 0);
+        multiply_tf32_from_lanes(d, d + 64, TILE(sb), instruction(128, 32, 1, 2, 2));
+        commit(bar);
+    }
+    READ
+    END(128)
 }
