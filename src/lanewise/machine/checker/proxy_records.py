@@ -89,6 +89,8 @@ class RunView(RecordLayout):
     verified_plain_count = field()
     #: The bits of addresses that a matrix descriptor swizzles, plus one; 0 for other operations.
     swizzle = field()
+    #: The number of the type in a tensor map that a product takes the elements for; 0 if it is not known.
+    type = field()
 
 
 class NotedOperation(RecordLayout):
@@ -111,6 +113,8 @@ class NotedOperation(RecordLayout):
     contents = field()
     #: Of a load of a box: the bits of shared addresses that its swizzle changes, plus one; 0 if unknown.
     swizzle = field(4)
+    #: The number of its type in the tensor map, if that is f16 or bf16; else 0.
+    type = field(4)
     #: Whether it writes by the generic proxy.
     generic = field(4)
 

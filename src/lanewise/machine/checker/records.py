@@ -86,7 +86,8 @@ class BlockWatch(RecordLayout):
     #: The lane that each lane of the last shuffle reads; LANES if that one takes no part.
     shuffle_sources = per_lane()
     #: For each element of the last load from local memory: the lanes for which a byte was never written. The
-    #: last one stands for the load: lanes for which nothing was written, nor beside it in a structure.
+    #: last one stands for the load: lanes for which nothing was written, nor beside it in a structure. Of a
+    #: load from tensor memory the first one stands for all.
     unwritten_lanes = field(4, MOST_ELEMENTS + 1)
     #: The row of the last instruction that left a lane without a value: a shuffle, a load from local memory.
     undelivered_by = field()

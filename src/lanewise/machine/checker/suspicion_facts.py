@@ -202,13 +202,26 @@ class Facts:
 
     @property
     def folded(self) -> str:
-        """What a compiler left in place of a register without a value, as the end of a sentence."""
+        """Why a register has no value, as the end of a sentence: a load, or what a compiler left there."""
+        if self._is_from_lanes:
+            return (
+                ": it was loaded from a lane of tensor memory that nothing was written to; a product of "
+                "M = 64 writes 16 of each 32 lanes"
+            )
         is_folded = self.numbers["register"] in self.folded_registers
         return ": the compiler wrote a NaN in its place" if is_folded else ""
 
     @property
+    def _is_from_lanes(self) -> bool:
+        """Whether the other instruction loads lanes of tensor memory."""
+        return self.other is not None and self.other.place.op.record.touches_tensor_memory
+
+    @property
     def give_value(self) -> str:
         """What gives a register its value."""
+        if self._is_from_lanes:
+            rows = "lanes that hold rows of the product (the first 16 of a warp)"
+            return f"let {self.here} use only {rows}, or multiply with M = 128"
         if self.other is not None and self.other.place.op.record.shuffles:
             return "take the value from a lane that takes part in the shuffle and has one"
         if self.other is not None and self.other.place.op.record.decodes_answer:
@@ -385,6 +398,16 @@ class Facts:
         if operand is TensorOperand.SUMS:
             return self.tensor_access
         return f"{name_of(self.op)} reads {_OPERANDS[operand]} from tensor memory"
+
+    @property
+    def instruction(self) -> str:
+        """The name of the instruction."""
+        return name_of(self.op)
+
+    @property
+    def tensor_operand(self) -> str:
+        """The operand that a product reads where it writes its sums."""
+        return _OPERANDS[TensorOperand(self.numbers["operand"])]
 
     @property
     def tensor_operation(self) -> str:

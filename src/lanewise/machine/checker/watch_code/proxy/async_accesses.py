@@ -71,6 +71,8 @@ def check_after_async_write(view: RunView, cell: ShadowCell, epoch: int, address
     if is_on_record & (swizzle != 0) & (view.swizzle != 0) & (swizzle != view.swizzle):
         suspect_operation(view, Suspicion.SWIZZLE_DIFFERS, address, epoch, cell.writer)
         return False
+    if is_on_record & (noted.type != 0) & (view.type != 0) & (noted.type != view.type):
+        suspect_operation(view, Suspicion.FORMAT_DIFFERS, address, epoch, cell.writer)
     return True
 
 

@@ -310,6 +310,7 @@ def begin_operation(
     made.phase = clock.wgmma_groups if is_wgmma else phase
     made.completed = 0
     made.swizzle = swizzle
+    made.type = 0
     made.generic = 0
     made.home = home
     made.contents = 0

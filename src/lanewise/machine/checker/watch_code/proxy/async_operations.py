@@ -36,6 +36,7 @@ from lanewise.machine.checker.watch_code.proxy.async_clocks import (
 )
 from lanewise.machine.checker.watch_code.proxy.async_runs import begin_runs, look_at_run
 from lanewise.machine.checker.watch_code.proxy.extents import Extent
+from lanewise.machine.checker.watch_code.proxy.matrix_layouts import look_at_layout, type_of_map
 from lanewise.machine.checker.watch_code.proxy.phases import (
     check_initialised,
     follow_barrier,
@@ -172,6 +173,7 @@ def begin_copy(frame: WarpFrame, copy: AsyncOperation, issued: Issued) -> None:
         # Lanes that all issue one load are wrong: their mbarrier counts the bytes of each.
         if not reduces:
             operation(watch, issued.epoch).contents = contents_of(copy)
+    operation(watch, issued.epoch).type = type_of_map(copy.map) if is_box else 0
     who = word_of(watch, row, lane)
     issued.row = row
     issued.who = who
@@ -426,7 +428,15 @@ def _write_operand_read(code: WatchCode) -> None:
     limit = begun.block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes) - PIECE_BYTES
     runs = begun.runs(begun.block, memory, AsyncFlag.READS | AsyncFlag.SHARED)
     runs.view.set(RunView.swizzle, swizzled_bits(code, code["descriptor"]) + 1)
-    extent = Extent(code, field_of(code["descriptor"], FIELD["start_address"]))
+    start, stride = (
+        field_of(code["descriptor"], FIELD[name]) for name in ("start_address", "stride_byte_offset")
+    )
+    code.run(
+        look_at_layout, frame=begun.frame, row=begun.row, lane=code.number(0), start=start, stride=stride,
+        swizzled=runs.view.get(RunView.swizzle), by_columns=code["mn_major"], groups=code["groups"],
+        pieces=code["pieces"],
+    )  # fmt: skip
+    extent = Extent(code, start)
 
     def body(group: Value, piece: Value, addresses: list[Value]) -> None:
         for address in addresses:

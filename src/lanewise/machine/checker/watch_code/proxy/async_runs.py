@@ -277,6 +277,7 @@ def begin_runs(
     view.verified_count = 0
     view.verified_plain_count = 0
     view.swizzle = 0
+    view.type = 0
     view.host = 0
     view.origin = 0
     view.initialised = 0
