@@ -27,7 +27,9 @@ from lanewise.machine.runtime.resident_blocks import Stuck
 from lanewise.machine.runtime.shared_names import space_of_generic
 from lanewise.machine.runtime.state import BlockState, LaunchState, Three
 from lanewise.machine.runtime.texture_faults import handle_operand, title_of
+from lanewise.machine.tensor_memory.faults import Wrong as WrongTensorMemory
 from lanewise.machine.warp_ops.mbarrier import MENDS as MBARRIER_MENDS
+from lanewise.machine.warp_ops.mbarrier import NOT_INITIALISED
 from lanewise.ptx import (
     Loc,
     Resources,
@@ -112,6 +114,12 @@ def _mend(launch: LaunchState, state: BlockState, op: Op) -> str:
     space = access.space if access is not None else op.space
     space = space_of_generic(address)[0] if space == "generic" else space
     match FaultKind(state[BlockRecord.fault_kind]):
+        case FaultKind.OUT_OF_BOUNDS if access is None and op.record.memory:  # by a descriptor
+            return (
+                f"correct the matrix descriptor of {here}: its start, its leading and stride byte offsets "
+                "and its swizzle have to be those of the tile, in the layout (K-major or MN-major) that the "
+                "instruction reads"
+            )
         case FaultKind.OUT_OF_BOUNDS if space == "shared" and not launch.shared_bytes:
             return (
                 "give the launch dynamic shared memory: kernel[grid, block, bytes] in Python, "
@@ -133,6 +141,12 @@ def _mend(launch: LaunchState, state: BlockState, op: Op) -> str:
         case FaultKind.BAD_OPERAND:
             return "number barriers 0 to 15"
         case FaultKind.MBARRIER:
+            if size == NOT_INITIALISED and _is_of_cluster(launch, state, op, address):
+                return (
+                    "let one thread of each block initialise it first (mbarrier.init, then "
+                    f"{spelled('init_fence', language)}), then all threads of the cluster meet: "
+                    f"{spelled('cluster_barrier', language)}"
+                )
             return MBARRIER_MENDS.get(size, "")
         case FaultKind.EXITED_BLOCK:
             return KEEP_ALIVE
@@ -142,12 +156,22 @@ def _mend(launch: LaunchState, state: BlockState, op: Op) -> str:
             return "nest fewer calls, or make a loop of the recursion"
         case FaultKind.TENSOR_MEMORY:
             anew = f"give {here} an address that tcgen05.alloc has written"
+            if size == WrongTensorMemory.MASK:
+                blocks = launch.shape.cluster_blocks
+                return f"name blocks of the cluster alone in the mask: bits 0 to {blocks - 1}"
             return tensor_mend(size, address, anew).spelled(language)
         case FaultKind.TENSOR_PRODUCT:
             return product_mend(size, address, f"make the descriptor of {here} anew").spelled(language)
         case FaultKind.CLUSTER_BARRIER:
             return "wait once for each arrival at the barrier of the cluster"
     return ""
+
+
+def _is_of_cluster(launch: LaunchState, state: BlockState, op: Op, address: int) -> bool:
+    """Return whether an instruction uses an mbarrier of another block, or one of several blocks."""
+    if launch.shape.cluster_blocks == 1:
+        return False
+    return op.has("multicast::cluster") or address >> abi.RANK_SHIFT != state[BlockRecord.rank]
 
 
 def deadlock(launch: LaunchState, state: BlockState, message: str) -> Finding:
