@@ -21,7 +21,7 @@ from lanewise.machine.program.memory_accesses import LocatedAccess, watched_acce
 from lanewise.machine.program.operands import Register, Symbol
 from lanewise.machine.program.ops import Op, Program
 from lanewise.machine.program.source_lines import source_line
-from lanewise.machine.runtime.deadlock_report import MEND, WaitingLane, lacking_barriers, waiting_lanes
+from lanewise.machine.runtime.deadlock_report import MEND, WaitingLane, first_cause, waiting_lanes
 from lanewise.machine.runtime.fault_report import KEEP_ALIVE, NULL_PAGES, faulting_access
 from lanewise.machine.runtime.resident_blocks import Stuck
 from lanewise.machine.runtime.shared_names import space_of_generic
@@ -180,7 +180,7 @@ def deadlock(launch: LaunchState, state: BlockState, message: str) -> Finding:
     lanes = list(waiting_lanes(launch, state.members or [state]))
     if not lanes:
         return finding_at(launch, "deadlock", message, None, None, state, mend=mend)
-    causes = [barrier.lane for barrier in lacking_barriers(launch, lanes) if barrier.is_cause]
+    cause = first_cause(launch, lanes)
     at_phase = {(id(lane.block), lane.warp) for lane in lanes if lane.reason == abi.WAITS_FOR_PHASE}
 
     def place(lane: WaitingLane) -> int:
@@ -188,7 +188,9 @@ def deadlock(launch: LaunchState, state: BlockState, message: str) -> Finding:
         return len(_NAMED_FIRST) if is_among_others else _NAMED_FIRST.get(lane.reason, len(_NAMED_FIRST))
 
     # Lanes of the first block lead.
-    first = min(lanes, key=lambda lane: (place(lane), lane not in causes))
+    first = min(lanes, key=lambda lane: (place(lane), lane != cause))
+    if place(first) and cause is not None:
+        first = cause
     op = _waited_for(launch.compiled.blocks, first.basic_block)
     kind = "barrier" if place(first) else "divergence"
     thread = launch.thread_at(first.warp, first.lane)
