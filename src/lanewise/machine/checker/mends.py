@@ -195,6 +195,11 @@ class ControlFlow:
                     pending.append(successor)
         return False
 
+    @cached_property
+    def has_mbarriers(self) -> bool:
+        """Whether threads arrive at mbarriers."""
+        return any(arrives_at_mbarrier(op) for block in self._blocks for op in block.executed)
+
     def is_of_other_threads(self, one: Op, other: Op) -> bool:
         """Return whether no thread comes from one of two instructions to the other: each has a branch."""
         places = (self._places.get(op.site) for op in (one, other))
@@ -385,6 +390,12 @@ class Race:
         return [self.of_source(op).named() for op in arrivals]
 
     @property
+    def is_of_roles(self) -> bool:
+        """Whether the two accesses are of warps in different branches, which mbarriers order."""
+        apart = not self.one.is_on_line_of(self.other)
+        return apart and self.flow.has_mbarriers and self.flow.is_of_other_threads(self.one.op, self.other.op)
+
+    @property
     def both_write(self) -> bool:
         """Whether both accesses write."""
         return self.one_writes and self.other_writes
@@ -442,7 +453,7 @@ def race_mend(races: Sequence[Race]) -> str:
     if reach is Reach.CLUSTER and (arrivals := first.relaxed_arrivals):
         lines = " and ".join(dict.fromkeys(arrivals))
         return f"arrive with `.release` in place of `.relaxed` at the cluster's barrier ({lines})"
-    if reach is Reach.BLOCK and first.flow.is_of_other_threads(first.one.op, first.other.op):
+    if reach is Reach.BLOCK and first.is_of_roles:
         return _between_roles(first)
     if reach is Reach.BLOCK and (named := named_barrier(first.flow, first.one, first.other)):
         return _among_some(first, named)

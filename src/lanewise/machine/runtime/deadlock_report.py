@@ -58,7 +58,7 @@ class LackingBarrier(NamedTuple):
     lane: WaitingLane
     #: If it belongs to the second block of a pair: the phase of the same mbarrier of the first block.
     phase_of_first_block: Phase | None = None
-    #: Of the same mbarrier in other blocks of the cluster: the phases in which something came, by rank.
+    #: Of the same mbarrier in other blocks of the cluster, as far as nobody waits for it: the phases by rank.
     elsewhere: tuple[tuple[int, Phase], ...] = ()
 
     @property
@@ -131,8 +131,12 @@ def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str,
         for (line, reason), count in sorted(counts.items())
     )
     lacking, short = lacking_barriers(launch, lanes), short_barriers(launch, lanes)
-    missing = "".join(f"; {barrier}" for barrier in short)
-    missing += "".join(f"; {lack_in_words(launch, lack)}" for lack in lacking[:_MOST_NAMED])
+    circle = first_of_circle(launch, lacking)
+    lacking = sorted(lacking, key=lambda lack: lack != circle)
+    words = [lack_in_words(launch, lack) for lack in lacking[:_MOST_NAMED]]
+    known = [*words[: len([lack for lack in lacking[:_MOST_NAMED] if lack.is_cause])], *map(str, short)]
+    known = known or words[: circle is not None]
+    missing = "".join(f"; {sentence}" for sentence in words if sentence not in known)
     missing += _columns_in_words(lanes)
     exited = _exited(launch, stuck)
     where = (
@@ -140,7 +144,7 @@ def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str,
     )
     cause = first_cause(launch, lanes)
     first = lines[cause.basic_block] if cause else min((line for line, _ in counts), default=0)
-    message = f"deadlock in {where}: {waits}{missing}{exited}"
+    message = f"deadlock in {where}: {'; '.join((*known, waits))}{missing}{exited}"
     return f"{message}\n{MEND}{_mend(launch, lanes, lacking, short)}", "deadlock", first
 
 
@@ -225,6 +229,18 @@ def _mend_of_phase(launch: LaunchState, first: LackingBarrier) -> str:
             f"block (mapa): {-there.bytes} bytes came to their own mbarrier (copies: {copies})"
         )
     in_cluster = launch.shape.cluster_blocks > 1
+    come_elsewhere = [
+        (rank, there.expected - there.pending)
+        for rank, there in first.elsewhere
+        if 0 < phase.pending < phase.expected and 0 < there.pending < there.expected
+    ]
+    if come_elsewhere:
+        rank, come = come_elsewhere[0]
+        arrivals = _lines(launch, senders(launch, first.offset)[0])
+        return (
+            f"let the threads of the block of rank {rank} arrive at {name}, by its address in that block "
+            f"(mapa): {come} arrivals came to their own mbarrier (arrivals: {arrivals})"
+        )
     if phase.overrun:
         return f"initialise {name} with the number of threads that arrive, or let {phase.expected} of them do"
     if phase.pending:
@@ -402,7 +418,13 @@ def lacking_barriers(launch: LaunchState, lanes: list[WaitingLane]) -> list[Lack
         elsewhere = tuple((other, there) for other, there in others if there is not None)
         barrier = LackingBarrier(name, offset, phase, waiting, first, elsewhere)
         lacking.setdefault((rank, offset), barrier)
-    return sorted(lacking.values(), key=lambda barrier: barrier.suspicion)
+    awaited = [
+        barrier._replace(
+            elsewhere=tuple(there for there in barrier.elsewhere if (there[0], barrier.offset) not in lacking)
+        )
+        for barrier in lacking.values()
+    ]
+    return sorted(awaited, key=lambda barrier: barrier.suspicion)
 
 
 def _phase(block: BlockState, rank: int, offset: int) -> Phase | None:
