@@ -231,6 +231,129 @@ def test_a_descriptor_that_leads_out_of_shared_memory_is_corrected(checked: Chec
     )
 
 
+GROUPS = r"""
+extern "C" __global__ __cluster_dims__(2, 1, 1) void k(int* y) {
+  __shared__ u64 done;
+  __shared__ unsigned place;
+  asm volatile("tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%0], 32;" :: "r"(at(&place)) : "memory");
+  asm volatile("tcgen05.dealloc.cta_group::2.sync.aligned.b32 %0, 32;" :: "r"(place) : "memory");
+  asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%0];" :: "l"(&done) : "memory");
+}"""  # noqa: E501
+
+
+def test_instructions_of_one_block_and_of_a_pair_are_a_finding(checked: Checked) -> None:
+    (finding,) = checked(GROUPS, 0, 2, 32, np.zeros(64, np.int32), arch="sm_100a")
+    assert (finding.kind, (finding.source or "").rpartition("/")[2]) == ("launch", "k.cu:7")
+    assert "is for a pair of blocks" in finding.message and "\n" not in finding.message
+    assert finding.mend == "give all tcgen05 instructions of the kernel .cta_group::2, this one as well"
+
+
+# deadlocks --------------------------------------------------------------------------------------------------
+
+RING = r"""
+extern "C" __global__ void k(const float* x, float* y, int n) {
+  __shared__ __align__(128) float tile[2][128];
+  __shared__ u64 full[2], empty[2], last;
+  int t = threadIdx.x;
+  if (t == 0) {
+    for (int i = 0; i < 2; i++) { init(full + i, 1); init(empty + i, BUG(1) ? 4 : 128); }
+    init(&last, 128);
+    init_fence();
+  }
+  __syncthreads();
+  if (t == 128) {
+    for (int i = 0; i < n; i++) {
+      wait(empty + i % 2, BUG(2) ? i / 2 & 1 : i / 2 & 1 ^ 1);
+      expect(full + i % 2, BUG(3) ? 640 : 512);
+      bulk(tile[i % 2], x + i * 128, 512, full + i % 2);
+    }
+    wait(&last, 0);
+  } else if (t < 128) {
+    float sum = 0;
+    for (int i = 0; i < n; i++) {
+      wait(full + i % 2, i / 2 & 1);
+      sum += tile[i % 2][t];
+      if (!BUG(4) || t % 32 == 0) arrive(empty + i % 2);
+      some_sync(2, BUG(5) ? 160 : 128);
+    }
+    y[t] = sum;
+    arrive(&last);
+  }
+}"""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line", "cause", "mend"),
+    [
+        (
+            2,
+            14,
+            "deadlock in block (0, 0, 0): the mbarrier at shared variable empty[0] lacks 128 of 128 arrivals in",
+            "wait for parity 1 of empty[0] in the first round, and then for 0, 1, 0, …: it waits for what "
+            "comes after it, and the phase before the first one counts as complete",
+        ),
+        (
+            3,
+            22,
+            "deadlock in block (0, 0, 0): the mbarrier at shared variable full[0] lacks 128 bytes (bytes come",
+            "issue the copies that bring the other 128 bytes (copies: {}:16), or announce what the copies "
+            "bring: 128 bytes fewer in expect_tx of full[0]",
+        ),
+        (
+            4,
+            14,
+            "deadlock in block (0, 0, 0): the mbarrier at shared variable empty[0] lacks 124 of 128 arrivals",
+            "let 124 more arrive at empty[0] in each phase ({}:24), or initialise empty[0] with 4",
+        ),
+        (
+            5,
+            25,
+            "deadlock in block (0, 0, 0): barrier 2 counts 160 threads, and no more than 128 come to it; ",
+            "count the threads that come to barrier 2: 128 in place of 160; or let 32 more come to it",
+        ),
+    ],
+)
+def test_a_deadlock_is_mended_at_its_cause(
+    checked: Checked, folder: Path, wrong: int, line: int, cause: str, mend: str
+) -> None:
+    x, y = np.ones((6, 128), np.float32), np.zeros(128, np.float32)
+    assert checked(RING, 0, 1, 160, x, y, 6) == [] and (y == 6).all()
+    last = checked(RING, wrong, 1, 160, x, y, 6)[-1]
+    assert last.source == f"{folder}/k.cu:{line}"
+    assert last.message.startswith(cause), last.message
+    assert last.mend == mend.format(folder / "k.cu")
+
+
+LEADER = r"""
+extern "C" __global__ __cluster_dims__(2, 1, 1) void k(const float* x, float* y) {
+  __shared__ __align__(128) float tile[32];
+  __shared__ u64 full, ready;
+  int t = threadIdx.x;
+  if (t == 0) { init(&full, 1); init(&ready, 64); init_fence(); }
+  cluster_sync();
+  if (t == 0 && rank() == 0) expect(&full, 256);
+  if (t == 0)
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 128, [%2];"
+      :: "r"(of(at(tile), 0)), "l"(x), "r"(of(at(&full), BUG(1) ? rank() : 0)) : "memory");
+  arrive_at(&ready, BUG(2) ? rank() : 0);
+  if (rank() == 0) { wait(&ready, 0); wait(&full, 0); y[t] = tile[t]; }
+  cluster_sync();
+}"""
+
+
+def test_arrivals_at_the_mbarrier_of_another_block_than_meant_are_named(checked: Checked) -> None:
+    x, y = np.ones(32, np.float32), np.zeros(32, np.float32)
+    stray = [finding for finding in checked(LEADER, 2, 2, 32, x, y) if "deadlock" in finding.message][0]
+    assert (
+        "the mbarrier at shared variable ready of the block of rank 0 lacks 32 of 64 arrivals"
+        in stray.message
+    )
+    assert stray.mend.startswith(
+        "let the threads of the block of rank 1 arrive at ready of the block of rank 0, by its address in that "
+        "block (mapa): 32 arrivals came to their own mbarrier"
+    )
+
+
 # lines ------------------------------------------------------------------------------------------------------
 
 PUT = r"""

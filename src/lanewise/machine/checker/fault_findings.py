@@ -14,7 +14,7 @@ from lanewise.machine.checker.access_descriptions import allocation_at, source_o
 from lanewise.machine.checker.mends import Language, Place, spelled
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.checker.tensor_memory.fault_mends import product_mend, tensor_mend
-from lanewise.machine.errors import KernelFault
+from lanewise.machine.errors import KernelFault, Refused
 from lanewise.machine.program.basic_blocks import BasicBlock, successors
 from lanewise.machine.program.instruction_record import Waits
 from lanewise.machine.program.memory_accesses import LocatedAccess, watched_accesses
@@ -391,6 +391,13 @@ def _value(state: BlockState, space: str, address: int, size: int) -> int | None
 
 
 # launches that a GPU refuses --------------------------------------------------------------------------------
+
+
+def refused_by_ptxas(refusal: Refused) -> Finding:
+    """Return the finding of a kernel that ptxas refuses."""
+    message, _, source = str(refusal).partition("\n    from ")
+    words = message.removeprefix(f"line {refusal.line}: ")
+    return Finding("launch", words, refusal.line, refusal.text, source or None, mend=refusal.mend)
 
 
 def beyond_limits(program: Program, shape: Shape, arch: str, used: Resources | None = None) -> list[Finding]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lanewise.machine.checker.access_descriptions import TENSOR_MEMORY
 from lanewise.machine.checker.mends import race_mend, reach_farther
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.program.source_lines import source_chain, source_text
@@ -62,6 +63,10 @@ def key(finding: Finding) -> Key:
     """Return what findings of one mistake have in common."""
     if finding.kind in _ONCE:
         return finding.severity, finding.kind, finding.message.partition(" ")[0]
+    if finding.allocation is not None and finding.allocation.endswith(TENSOR_MEMORY):
+        # A loop over columns is one mistake, wherever it begins.
+        other = place(finding.other) if finding.other is not None else None
+        return finding.severity, finding.kind, place(finding), other, finding.message.partition(". ")[0]
     same: Key = (finding.severity, finding.kind, finding.allocation)
     if finding.other is not None and finding.kind == "race":
         return *same, frozenset((place(finding), place(finding.other)))
