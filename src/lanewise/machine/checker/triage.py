@@ -452,8 +452,7 @@ class Triage:
         """Return how far a warp of a block is from a warp of a block with a number in the grid."""
         if linear == state[BlockRecord.linear]:
             return Reach.WARP if warp == other_warp else Reach.BLOCK
-        cluster = (member[BlockRecord.linear] for member in state.members)
-        return Reach.CLUSTER if linear in cluster else Reach.GRID
+        return Reach.CLUSTER if linear in state.cluster_numbers else Reach.GRID
 
     # barriers of a block ------------------------------------------------------------------------------------
 
