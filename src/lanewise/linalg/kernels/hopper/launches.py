@@ -48,7 +48,7 @@ _LEAST_STAGES = 3
 _MOST_BY_TMA = 128
 #: Bytes of an operand up to which L2 gives up first what is read once, by whether its rows begin at multiples
 #: of 128 bytes: two stages read a line that lies in two rows of boxes.
-_MOST_READ_ONCE = {True: 5 * GPUS["sm_90a"].l2_bytes, False: 3 * GPUS["sm_90a"].l2_bytes}
+_MOST_READ_ONCE = {True: 5 * GPUS["sm_90a"].l2_bytes, False: 2 * GPUS["sm_90a"].l2_bytes}
 
 
 def grid(traits: Traits, m: int, n: int, batch: int, at_once: int) -> tuple[int, int, int]:
@@ -153,18 +153,21 @@ def _cache_hints(traits: Traits, problem: Problem) -> str:
     """Return what L2 is told of A and B, as in a plan: an operand that is read once is given up first.
 
     Its lines then take each other's place in L2, and nothing that others left there is written back first. On
-    an H200 34 to 134 MB are read in 0.87 to 0.95 of the time, and 330 MB and more in 1.02 to 1.1 of it. Where
+    an H200 20 to 100 MB are read in 0.89 to 0.98 of the time, and 330 MB and more in 1.01 to 1.1 of it. Where
     clusters share a tile's K, whoever reads a line again does so at the same time; and eight columns of B are
     little beside what is read of A. Then this holds for both.
     """
     T, hints = traits, ""
     rows, columns = tiles_of(T, problem.m, problem.n)
     together = T.plan.groups > 1 or (columns <= 1 and T.bn == 8)
-    for operand, lines, readers in ((problem.a, problem.m, columns), (problem.b, problem.n, rows)):
+    of_b = T.element_bytes, T.planes
+    of_a = (4, 1) if T.plan.splits_a else of_b
+    sides = (problem.a, problem.m, columns, of_a), (problem.b, problem.n, rows, of_b)
+    for operand, lines, readers, (size, planes) in sides:
         repeated = problem.batch > 1 and not operand.batch_stride
         read_once = together or (readers <= 1 and not repeated)
-        size = lines * problem.k * T.element_bytes * T.planes * (1 if repeated else problem.batch)
-        if read_once and size > _MOST_READ_ONCE[operand.leading * T.element_bytes % LINE == 0]:
+        read = lines * problem.k * size * planes * (1 if repeated else problem.batch)
+        if read_once and read > _MOST_READ_ONCE[operand.leading * size % LINE == 0]:
             return "--"
         hints += "f" if read_once else "-"
     return hints
