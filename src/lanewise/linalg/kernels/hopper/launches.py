@@ -149,7 +149,7 @@ def with_room_for_results(problem: Problem, plan: Plan) -> Plan:
     return plan
 
 
-def _cache_hints(traits: Traits, problem: Problem) -> str:
+def cache_hints(traits: Traits, problem: Problem) -> str:
     """Return what L2 is told of A and B, as in a plan: an operand that is read once is given up first.
 
     Its lines then take each other's place in L2, and nothing that others left there is written back first. On
@@ -265,7 +265,7 @@ def _traits_for_launch(problem: Problem, plan: Plan, multiprocessors: int) -> tu
     """Return what is compiled for a problem as the kernel computes it, and how many blocks run at once."""
     traits = traits_of(problem, plan)
     at_once = resident(traits.cluster_size, multiprocessors)
-    traits = replace(traits, plan=replace(plan, l2=plan.l2 or _cache_hints(traits, problem)))
+    traits = replace(traits, plan=replace(plan, l2=plan.l2 or cache_hints(traits, problem)))
     return for_shape(traits, problem.m, problem.n, problem.batch, at_once), at_once
 
 
