@@ -6,8 +6,6 @@ and with all rows and columns of the product passed at once, which it does not f
 held against ours, bit for bit. The first case is computed by both at full size.
 """
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import datetime

@@ -52,7 +52,7 @@ def medians(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]
             microseconds = timed(run, sleep=SLEEP)
             if number >= 2:
                 times[name].append(microseconds)
-    return {name: round(statistics.median(each), 2) for name, each in times.items()}
+    return {name: round(statistics.median(all_rounds), 2) for name, all_rounds in times.items()}
 
 
 def by_torch(q: Any, k: Any, v: Any, causal: bool) -> dict[str, Callable[[], Any]]:
@@ -83,7 +83,7 @@ def by_tile(q: Any, k: Any, v: Any, causal: bool, tile: Tile) -> Callable[[], An
     traits = traits_of(sizes, bf16, causal, tile)
     launch = launch_of(
         traits, sizes, (q, k, v, torch.empty_like(q)), None, sizes.depth**-0.5,
-        lw.gpu.devices()[0].multiprocessors,
+        lw.gpu.devices()[0].multiprocessors, torch.zeros(1, dtype=torch.uint32, device="cuda"),
     )  # fmt: skip
     return lambda: launch()
 

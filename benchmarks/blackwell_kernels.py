@@ -24,9 +24,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from xml.etree import ElementTree
 
 from limited_process import run_limited
 
@@ -150,7 +151,7 @@ ABOUT_RUNS = {
 ABOUT_CHECKS = {
     "what": "kernels for Blackwell under lanewise check --gpu B200 --schedule …, one row for each schedule",
     "verdicts": {
-        "right": "the check reports no error",
+        "right": "the check reports no error, in any schedule that one process tried",
         "wrong": "the check reports errors; why_not quotes them",
         "stopped": "it did not run to its end; why_not says what stopped it",
         "time": "the time limit stopped it",
@@ -182,6 +183,8 @@ class Program:
     command: list[str]
     folder: Path
     arguments: list[str] = field(default_factory=list)
+    #: Names of the kernels that a check looks at; all without any.
+    kernels: tuple[str, ...] = ()
 
 
 #: Something to run, which gives the outcomes of one program or of several.
@@ -206,11 +209,11 @@ def reason(output: str) -> str:
     return lines[-1][:300] if lines else "it printed nothing"
 
 
-def note(outputs: Path | None, program: Program, output: str) -> None:
+def note(outputs: Path | None, program: str, output: str) -> None:
     """Write what a program printed to a folder of outputs; its lines may be very long."""
     if outputs is not None:
         lines = (line[:400] for line in output.splitlines())
-        name = re.sub(r"\W+", "_", program.name)
+        name = re.sub(r"\W+", "_", program)
         (outputs / f"{name}.txt").write_text("\n".join(lines) + "\n")
 
 
@@ -218,7 +221,7 @@ def outcome(program: Program, seconds: float, outputs: Path | None) -> list[Outc
     """Run a program and judge it by its exit status and by what it says."""
     begin = time.perf_counter()
     status, output = ended(program.command, program.folder, seconds)
-    note(outputs, program, output)
+    note(outputs, program.name, output)
     verdict, why = "right", ""
     if status is None:
         verdict, why = "time", f"not ended after {seconds:.0f} s"
@@ -232,16 +235,32 @@ def outcome(program: Program, seconds: float, outputs: Path | None) -> list[Outc
     return [Outcome(program.project, program.name, verdict, why[:300], duration, program.arguments)]
 
 
-def checked(program: Program, seconds: float, outputs: Path | None) -> list[Outcome]:
-    """Check the kernels of a program; "right" means that no error was reported."""
+def checked(program: Program, schedules: list[str], seconds: float, outputs: Path | None) -> list[Outcome]:
+    """Check the kernels of a program, a row for each schedule; "right" means that no error was reported.
+
+    All schedules are tried in one process, and each by itself if it reports an error.
+    """
+    together = checked_in(program, schedules, seconds, outputs)
+    if together.verdict in ("wrong", "stopped") and len(schedules) > 1:
+        return [checked_in(program, [schedule], seconds, outputs) for schedule in schedules]
+    part = round(together.seconds / len(schedules), 1)
+    return [replace(together, program=f"{program.name}, {schedule}", seconds=part) for schedule in schedules]
+
+
+def checked_in(program: Program, schedules: list[str], seconds: float, outputs: Path | None) -> Outcome:
+    """Check the kernels of a program in one process."""
     begin = time.perf_counter()
+    named = f"{program.name}, {', '.join(schedules)}"
+    at = program.command.index("run")
+    options = [word for name in program.kernels for word in ("--only", name)]
+    options += [word for schedule in schedules for word in ("--schedule", schedule)]
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        options = program.command.index("check") + 1
-        saves = [*program.command[:options], "--save", str(report), *program.command[options:]]
-        status, output = ended(saves, program.folder, seconds)
+        words = ["check", "--save", str(report), *options]
+        command = [*program.command[:at], *words, *program.command[at + 1 :]]
+        status, output = ended(command, program.folder, seconds)
         reports = json.loads(report.read_text()) if report.is_file() else []
-    note(outputs, program, output)
+    note(outputs, named, output)
     errors = [f for launch in reports for f in launch["findings"] if f["severity"] == "error"]
     verdict, why = "right", ""
     if status is None:
@@ -252,16 +271,11 @@ def checked(program: Program, seconds: float, outputs: Path | None) -> list[Outc
     elif status or not reports:
         verdict, why = "stopped", reason(output)
     duration = round(time.perf_counter() - begin, 1)
-    return [Outcome(program.project, program.name, verdict, why[:300], duration, program.arguments)]
+    return Outcome(program.project, named, verdict, why[:300], duration, program.arguments)
 
 
-def of_cutlass(
-    folder: Path, includes: list[str], built: Path | None, schedule: str | None
-) -> Iterator[Program]:
-    """Yield CuTe's tutorials and CUTLASS's examples in CUDA C++; `built` has what was built before.
-
-    With the name of a schedule their kernels are checked in it.
-    """
+def of_cutlass(folder: Path, includes: list[str], built: Path | None) -> Iterator[Program]:
+    """Yield CuTe's tutorials and CUTLASS's examples in CUDA C++; `built` has what was built before."""
     examples = folder / "examples"
     folders = [f"-I{folder}/include", f"-I{folder}/tools/util/include", f"-I{examples}/common"]
     options = [*folders, "--expt-relaxed-constexpr", "-w", *includes]
@@ -278,13 +292,8 @@ def of_cutlass(
         for word, other in (("geforce", "RTX 5090"), ("sm103", "B300")):
             gpu = ["--gpu", other] if word in name else gpu
         command = [sys.executable, "-m", "lanewise", "run", *gpu, *program, "--", *arguments]
-        if schedule is not None:
-            kernels = [word for kernel in CHECKED for word in ("--only", kernel)]
-            asked = [*gpu, *kernels, "--schedule", schedule]
-            command = [*command[:3], "check", *asked, *program, "--", *arguments]
-            title = f"{title}, {schedule}"
         said = [word.replace(f"{HERE}/", "") for word in arguments]
-        yield Program("CuTe" if "cute" in name else "CUTLASS", title, command, file.parent, said)
+        yield Program("CuTe" if "cute" in name else "CUTLASS", title, command, file.parent, said, CHECKED)
 
 
 def of_dsl(python: str, folder: Path) -> Iterator[Program]:
@@ -304,24 +313,91 @@ def version_of(python: str, module: str) -> str:
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()[-1]
 
 
-def of_gluon(python: str, folder: Path, nodes: list[str], project: str, seconds: float) -> list[Outcome]:
-    """Run some tests of Gluon in one process."""
-    where = folder / "python/test/gluon"
-    words = [python, "-m", "pytest", "-p", "lanewise.pytest", *GPU, "-q", "--tb=short", "-rA", *nodes]
-    begin = time.perf_counter()
-    _, output = ended(words, where, seconds)
-    duration = round((time.perf_counter() - begin) / len(nodes), 1)
-    rows = []
-    for node in nodes:
-        name = node.partition("::")[2]
-        said = [line for line in output.splitlines() if re.match(r"(PASSED|FAILED|ERROR|SKIPPED) ", line)]
-        mine = [line for line in said if line.split(" - ")[0].endswith(f"::{name}")]
-        verdict, why = "time", "it did not end"
-        if mine:
-            verdict = "right" if mine[-1].startswith("PASSED") else "stopped"
-            why = "" if verdict == "right" else mine[-1].partition(" - ")[2][:300]
-        rows.append(Outcome(project, name, verdict, why, duration))
-    return rows
+def of_cases(
+    project: str, python: str, file: Path, options: list[str], given: list[str]
+) -> Iterator[Program]:
+    """Yield the kernels of one of our programs by themselves, as its table CASES has them."""
+    command = [python, "-c", f"import {file.stem}; print(*{file.stem}.CASES, sep='\\n')"]
+    paths = os.pathsep.join((str(LIBRARY), os.environ.get("PYTHONPATH", "")))
+    environment = os.environ | {"PYTHONPATH": paths}
+    said = subprocess.run(command, cwd=file.parent, env=environment, stdout=subprocess.PIPE, check=True)
+    names = said.stdout.decode().splitlines()
+    for name in names:
+        words = [python, "-m", "lanewise", "run", *options, str(file), "--", *given, name]
+        yield Program(project, name, words, HERE)
+
+
+@dataclass(frozen=True)
+class GluonTests:
+    """Tests of Gluon: a Python that has Triton, the folder of the tests, and how long a process may run."""
+
+    python: str
+    folder: Path
+    seconds: float
+
+    def __post_init__(self) -> None:
+        assert (self.folder / "python/test/gluon").is_dir(), f"{self.folder} has no tests of Gluon"
+
+    @property
+    def project(self) -> str:
+        return f"Gluon, Triton {version_of(self.python, 'triton')}"
+
+    def run(self, nodes: list[str], schedules: list[str]) -> list[Outcome]:
+        """Run some tests in one process; with schedules, check every launch in each of them."""
+        options = (
+            ["--lanewise-check", *(f"--lanewise-schedule={name}" for name in schedules)] if schedules else []
+        )
+        begin = time.perf_counter()
+        with tempfile.TemporaryDirectory() as folder:
+            record = Path(folder) / "record.xml"
+            words = [
+                "-q",
+                "--tb=short",
+                "-o",
+                "junit_family=xunit1",
+                f"--junit-xml={record}",
+                *options,
+                *nodes,
+            ]
+            command = [self.python, "-m", "pytest", "-p", "lanewise.pytest", *GPU, *words]
+            ended(command, self.folder / "python/test/gluon", self.seconds)
+            tests = ElementTree.parse(record).iter("testcase") if record.is_file() else ()
+            said = {str(test.get("name")): test for test in tests}
+        duration = round((time.perf_counter() - begin) / len(nodes) / max(1, len(schedules)), 1)
+        rows = []
+        for node in nodes:
+            name = node.partition("::")[2]
+            verdict, why = of_test(said.get(name), bool(schedules))
+            for title in [f"{name}, {schedule}" for schedule in schedules] or [name]:
+                rows.append(Outcome(self.project, title, verdict, why[:300], duration))
+        return rows
+
+    def check(self, nodes: list[str], schedules: list[str]) -> list[Outcome]:
+        """Check every launch of some tests; those with errors once more in each schedule by itself."""
+        rows = {row.program: row for row in self.run(nodes, schedules)}
+        again = [
+            node for node in nodes if rows[f"{node.partition('::')[2]}, {schedules[0]}"].verdict == "wrong"
+        ]
+        if again and len(schedules) > 1:
+            for schedule in schedules:
+                rows |= {row.program: row for row in self.run(again, [schedule])}
+        return list(rows.values())
+
+
+def of_test(test: ElementTree.Element | None, checks: bool) -> tuple[str, str]:
+    """Return the verdict on a test of which pytest has written a record, and why it is not right."""
+    if test is None:
+        return "time", "it did not end"
+    wrong = test.find("failure")
+    wrong = test.find("error") if wrong is None else wrong
+    if wrong is not None:
+        message = wrong.get("message") or ""
+        accused = checks and "LaunchFailed" in message
+        return ("wrong", " ".join(message.split()[4:])) if accused else ("stopped", message.split("\n")[0])
+    launches = [each.get("value") for each in test.iter("property") if each.get("name") == "checked launches"]
+    if test.find("skipped") is not None or (checks and launches == ["0"]):
+        return "stopped", "it is skipped, or launches nothing"
+    return "right", ""
 
 
 def of_lines(project: str, words: list[str], seconds: float) -> list[Outcome]:
@@ -361,32 +437,39 @@ def keep(record: Path | None, outcomes: dict[tuple[str, str], Outcome], checks: 
 
 def jobs_of(asked: argparse.Namespace) -> Iterator[Job]:
     """Yield everything that is to be run, the long programs first."""
+    schedules = (asked.schedule or ["in order"]) if asked.check else []
     programs: list[Program] = []
     if asked.cutlass:
         cutlass = asked.cutlass.resolve()
         if asked.built or not asked.dsl:
             includes = [f"-I{folder}" for folder in asked.include]
-            built = asked.built and asked.built.resolve()
-            for schedule in (asked.schedule or ["in order"]) if asked.check else [None]:
-                programs += of_cutlass(cutlass, includes, built, schedule)
+            programs += of_cutlass(cutlass, includes, asked.built and asked.built.resolve())
         if asked.dsl:
             programs += of_dsl(asked.dsl, cutlass)
-    for program in programs:
-        if re.search(asked.only, program.name):
-            yield partial(checked if asked.check else outcome, program, asked.seconds, asked.outputs)
+    ours = HERE / "kernels/blackwell"
     if asked.deepgemm:
-        words = [sys.executable, str(HERE / "kernels/blackwell/deep_gemm.py"), str(asked.deepgemm.resolve())]
-        yield partial(of_lines, "DeepGEMM", words, asked.seconds)
+        script, given = ours / "deep_gemm.py", [str(asked.deepgemm.resolve())]
+        if schedules:
+            programs += of_cases("DeepGEMM", sys.executable, script, [], given)
+        else:
+            yield partial(of_lines, "DeepGEMM", [sys.executable, str(script), *given], asked.seconds)
     for python in asked.triton:
-        file = HERE / "kernels/blackwell/triton_kernels.py"
-        words = [python, "-m", "lanewise", "run", *GPU, str(file), "--", *asked.kernels]
-        yield partial(of_lines, f"Triton {version_of(python, 'triton')}", words, asked.seconds)
+        project, script = f"Triton {version_of(python, 'triton')}", ours / "triton_kernels.py"
+        if schedules:
+            programs += of_cases(project, python, script, GPU, [])
+        else:
+            words = [python, "-m", "lanewise", "run", *GPU, str(script), "--", *asked.kernels]
+            yield partial(of_lines, project, words, asked.seconds)
+    for program in programs:
+        if re.search(asked.only, program.name) and schedules:
+            yield partial(checked, program, schedules, asked.seconds, asked.outputs)
+        elif re.search(asked.only, program.name):
+            yield partial(outcome, program, asked.seconds, asked.outputs)
     for python, folder, names in asked.gluon:
-        project = f"Gluon, Triton {version_of(python, 'triton')}"
+        tests = GluonTests(python, Path(folder).resolve(), asked.seconds)
         nodes = [each for each in Path(names).read_text().split() if re.search(asked.only, each)]
         for first in range(0, len(nodes), TOGETHER):
-            some = nodes[first : first + TOGETHER]
-            yield partial(of_gluon, python, Path(folder).resolve(), some, project, asked.seconds)
+            yield partial(tests.check if schedules else tests.run, nodes[first : first + TOGETHER], schedules)
 
 
 def main() -> None:
@@ -405,13 +488,13 @@ def main() -> None:
         help="a Python that has Triton and torch, Triton's sources, a file with names of tests",
     )  # fmt: skip
     parser.add_argument("--kernels", nargs="*", default=[], help="words in names of the Triton kernels")
-    parser.add_argument("--check", action="store_true", help="check the kernels of --cutlass for silence")
+    parser.add_argument("--check", action="store_true", help="check the kernels instead of running them")
     parser.add_argument("--schedule", action="append", help="a schedule of --check; several may be given")
     parser.add_argument("--only", default="", help="a regular expression for names of programs")
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--jobs", type=int, default=1, help="how many processes run at a time")
     parser.add_argument("--commit", default="", help="what the record says of the tree that ran")
-    parser.add_argument("--outputs", type=Path, help="a folder for what each program of --cutlass prints")
+    parser.add_argument("--outputs", type=Path, help="a folder for what programs print")
     parser.add_argument("--save", type=Path)
     parser.add_argument("--merge", type=Path, nargs="+", default=[], help="records whose rows are added")
     asked = parser.parse_args()

@@ -8,8 +8,6 @@ the figure, with the range that holds the true median in 19 cases of 20. The exi
 lies wholly below `--at-least`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

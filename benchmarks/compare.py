@@ -8,8 +8,6 @@ large. The exit status is 1 if a ratio is below the threshold or if a figure of 
 and 2 if the records share no figure.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -7,8 +7,6 @@ Its kernels are compiled without ConSan's instrumentation, and every launch is c
 if something is found exactly where its test expects that ConSan asserts. `-k WORDS` chooses cases.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

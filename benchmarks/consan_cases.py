@@ -10,8 +10,6 @@ Allocations are as large as those of a GPU, for every case: a fault of bounds, w
 would end a launch before the rest of the kernel has run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any

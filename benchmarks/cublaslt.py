@@ -1,8 +1,6 @@
 """cuBLASLt through ctypes: a product of torch's tensors by each algorithm that its heuristic names."""
 # mypy: disable-error-code="assignment"
 
-from __future__ import annotations
-
 import ctypes
 import glob
 import os

@@ -6,8 +6,6 @@
 Each runs unchanged in a process of its own, with sizes that a CPU computes in seconds.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -8,8 +8,6 @@ include the same testbed are built together, and the cases of their files that w
 CUTLASS's split_test_cmake.py does. Each case has a process of its own: SM80 on an A100, SM90 on an H100.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

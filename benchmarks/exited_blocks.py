@@ -9,8 +9,6 @@ In a second series both blocks access each other's memory and exit. In a third o
 wait for the multiprocessor that becomes free, and watch their own shared memory.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

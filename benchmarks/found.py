@@ -7,8 +7,6 @@ and every kernel is launched with the grid, the block and the kinds of arguments
 with small sizes. The exit status is 1 if a mistake is not found.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import sys

@@ -1,8 +1,6 @@
 """The time of work on a GPU between two events, the L2 cache swept before; and what a record says of it."""
 # mypy: disable-error-code="no-untyped-call,misc"
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime

@@ -7,8 +7,6 @@ compiled without a change; what instances and arguments their hosts would make i
 `lanewise.check` in five orders, and is compared with its instruction's `gemm`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

@@ -6,8 +6,6 @@ Layers of Llama 3 (8B and 70B), 1 to 8192 rows. Each time is the median of round
 turns, the L2 cache swept before every run.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any

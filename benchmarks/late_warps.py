@@ -11,8 +11,6 @@ thread that stores uses what was loaded. A check accuses `late` without a barrie
 """
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,misc"
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any

@@ -7,8 +7,6 @@ CUDA context reads the naive HGEMM's PTX, assembles it (or reads the machine cod
 loads it: the kernel is ready.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """A process with a time limit, whose children end with it: for benchmarks that run programs of others."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

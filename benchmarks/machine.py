@@ -5,8 +5,6 @@ Run `python benchmarks/machine.py [--only NAME …] [--json PATH]`. The kernels 
 PTX instructions times the warps that execute them, counted from the PTX and the trips of its loops.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -9,8 +9,6 @@ microseconds, by turns.
 """
 # mypy: disable-error-code="no-untyped-call,misc"
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from pathlib import Path

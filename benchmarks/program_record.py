@@ -7,8 +7,6 @@ The results are those that virtual_gpu_programs.py and cutlass_tests.py save. A 
 what is not among the results keeps the record's verdict, and a reason is kept as long as its program fails.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections import Counter

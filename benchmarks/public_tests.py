@@ -11,8 +11,6 @@ row of the result has the name of the test, its verdict (passed, failed, skipped
 why, and the seconds that it took.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

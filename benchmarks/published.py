@@ -7,8 +7,6 @@ arrays; it then counts as stopped by its arguments, not as run. Every file has a
 limit on time.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

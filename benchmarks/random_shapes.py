@@ -5,8 +5,6 @@ is stored transposed. Products whose arrays or operations would take too long ar
 """
 # mypy: disable-error-code="no-untyped-call,misc"
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass
 from typing import Any

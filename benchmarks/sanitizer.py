@@ -9,8 +9,6 @@ each tool, and are run again one by one if the tool says anything. `python tests
 --markdown RECORD` makes a table of the record.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import json

@@ -6,8 +6,6 @@ Rungs 12 and 13 of examples/gemm are the kernels: 512³ in bf16, beside the same
 `gemm`. Ratios are of processor time, so that what else runs on the machine does not count.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

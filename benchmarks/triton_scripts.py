@@ -1,7 +1,5 @@
 """Scripts on a virtual GPU that run in processes of their own, and a product in Triton that they share."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -8,8 +8,6 @@ cases with 128 positions, 2 heads and 64 columns; of 09, validate() is called wi
 script goes on to repeat products of 8192 x 8192 20,000 times.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import json

@@ -9,8 +9,6 @@ product became slower by more than the noise of its times.
 """
 # mypy: disable-error-code="no-untyped-call,misc"
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

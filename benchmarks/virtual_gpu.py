@@ -10,8 +10,6 @@
 Every figure comes from a process of its own. A framework that is not installed is left out.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

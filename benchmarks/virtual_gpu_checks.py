@@ -8,8 +8,6 @@ Each turn is a process for the plain launches and one for the checked ones. The 
 processor time of 20 launches, on which other work of the machine has little effect. Needs torch and Triton.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

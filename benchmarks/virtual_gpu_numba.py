@@ -9,8 +9,6 @@ the seconds of processor time of the worker and of the processes that it started
 file is a line of its own. A worker that crashes or exceeds the limit of a test is started again behind it.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import importlib

@@ -12,8 +12,6 @@ leaves out what needs graphics, several GPUs or a library without PTX; `folder` 
 smaller ones (`smaller` in the record has the words that were replaced).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

@@ -9,8 +9,6 @@ block scales; the record explains how fast they can be.
 """
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,misc,valid-type"
 
-from __future__ import annotations
-
 import argparse
 import json
 from datetime import UTC, datetime

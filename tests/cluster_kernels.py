@@ -1,7 +1,5 @@
 """Kernels of clusters that run on the CPU machine and on a GPU, in CUDA C++ and in PTX."""
 
-from __future__ import annotations
-
 #: A histogram whose bins lie in the shared memory of all blocks of a cluster, and a sum over a cluster.
 CUDA = r"""
 #include <cooperative_groups.h>

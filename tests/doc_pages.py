@@ -1,7 +1,5 @@
 """The pages of the documentation and the code in them, for the tests that hold the pages to be true."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

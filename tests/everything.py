@@ -1,7 +1,5 @@
 """What the suite leaves out each time, to stay short. With LANEWISE_EVERYTHING=1 everything is tried."""
 
-from __future__ import annotations
-
 import os
 import zlib
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 With LANEWISE_PICTURES set to a folder, pictures of the rooms are written there; docs/explore.md has them.
 """
 
-from __future__ import annotations
-
 import base64
 import functools
 import os

@@ -1,7 +1,5 @@
 """A CUDA driver that notes what is asked of it, and arrays that say they lie on its GPU."""
 
-from __future__ import annotations
-
 import ctypes
 import struct
 import sys

@@ -4,8 +4,6 @@ A limit in seconds says something about a machine. Here the processor time of fo
 with that of the work itself, both measured in this process one after the other.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

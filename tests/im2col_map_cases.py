@@ -1,7 +1,5 @@
 """Tensor maps of the mode im2col for tests: random ones, and the driver's answers in the record."""
 
-from __future__ import annotations
-
 import json
 import lzma
 import random

@@ -1,7 +1,5 @@
 """NVRTC for tests that compile CUDA C++: they are skipped where it is not installed."""
 
-from __future__ import annotations
-
 import pytest
 
 from lanewise.ptx.tools.nvrtc_library import load

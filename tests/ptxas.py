@@ -1,7 +1,5 @@
 """ptxas as an oracle: run it, and read all of its complaints."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import tempfile

@@ -3,8 +3,6 @@
 mypy itself asks for this everywhere but in files that hold kernels, whose annotations are no Python types.
 """
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

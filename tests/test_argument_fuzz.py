@@ -1,7 +1,5 @@
 """Arguments that fit nothing: each is refused with a sentence, none ends in a traceback of the library."""
 
-from __future__ import annotations
-
 import ctypes
 import decimal
 import fractions

@@ -1,7 +1,5 @@
 """Arguments that no kernel could read as they are: each is refused with its name and what to pass instead."""
 
-from __future__ import annotations
-
 import array
 import ctypes
 from typing import Any

@@ -3,8 +3,6 @@
 The Python of this library's side is run by test_docs.py.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """benchmarks/compare.py: which figures it compares, in which direction, and when it fails."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys

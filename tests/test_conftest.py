@@ -1,7 +1,5 @@
 """The root conftest.py: a run has a cache folder of its own, removed at the end, and heeds SIGINT."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

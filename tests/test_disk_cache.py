@@ -1,7 +1,5 @@
 """The cache on disk cannot lie: what was written by other source of the library is not found."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

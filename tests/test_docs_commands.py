@@ -4,8 +4,6 @@
 dozens of them. Scripts run as processes of their own, and so does what needs a shell: a pipe, an output file.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """Every example runs, says what it should, and takes seconds."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

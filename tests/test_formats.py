@@ -1,7 +1,5 @@
 """Every format against NumPy and ml_dtypes: all bit patterns of the narrow ones, random ones of the wide."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """The GEMM ladder: every rung has the bits of the instruction repeated, no findings, and few conflicts."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

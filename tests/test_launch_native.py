@@ -1,7 +1,5 @@
 """Launches in machine code, with a stand-in for the driver: what they pass on, and how long they live."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import weakref

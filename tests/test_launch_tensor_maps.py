@@ -1,7 +1,5 @@
 """Tensor maps as arguments: by value, by pointer and in variables, on the machine and on a pretended GPU."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Textures and surfaces as arguments of a launch: of NumPy arrays, and of arrays on a (pretended) GPU."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

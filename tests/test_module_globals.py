@@ -1,7 +1,5 @@
 """`module.globals`: variables of a module, read and written by the host, on the CPU machine and on GPUs."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Iterator
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """`lanewise.pytest`: tests whose launches are checked, run by a pytest of their own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

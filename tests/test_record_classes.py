@@ -1,7 +1,5 @@
 """Classes that `records.record` makes behave as those of `dataclasses` with slots do."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from dataclasses import FrozenInstanceError, dataclass, field

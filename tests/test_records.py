@@ -5,8 +5,6 @@ pages that quote them, and fail if a page claims what the file does not say. Wha
 and benchmarks; CONTRIBUTING.md says how to record anew.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -3,8 +3,6 @@
 Building the site takes MkDocs, which CI installs for it alone; what can be held without it is held here.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import re

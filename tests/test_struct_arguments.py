@@ -1,7 +1,5 @@
 """Structs by value: ctypes and NumPy structures, half and vector types from numbers and tuples."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any
 

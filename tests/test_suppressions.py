@@ -1,7 +1,5 @@
 """What silences a tool says which rule and why: `type: ignore`, `noqa`, tests that are left out."""
 
-from __future__ import annotations
-
 import ast
 import re
 import tokenize

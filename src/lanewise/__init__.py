@@ -3,8 +3,6 @@
 `import lanewise as lw` is the whole public API. Rooms that need time to load are loaded when first used.
 """
 
-from __future__ import annotations
-
 from functools import cache as _cache
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -42,26 +40,7 @@ if TYPE_CHECKING:
     )
     from lanewise.isa.sparsity import prune_2_4
     from lanewise.lang import *  # noqa: F403 (its __all__ is the list of what it exports)
-    from lanewise.lang.frontend.annotations import (  # formats are types, too: `x: lw.f32`
-        b1,
-        bf16,
-        e2m1,
-        e2m3,
-        e3m2,
-        e4m3,
-        e5m2,
-        f16,
-        f32,
-        f64,
-        s4,
-        s8,
-        s32,
-        tf32,
-        u4,
-        u8,
-        ue4m3,
-        ue8m0,
-    )
+    from lanewise.lang.frontend.annotations import *  # noqa: F403 (formats are types, too: `x: lw.f32`)
     from lanewise.launch import address
     from lanewise.linalg.attention import attention
     from lanewise.linalg.block_scaling.formats import SwizzledScales
@@ -70,7 +49,7 @@ if TYPE_CHECKING:
     from lanewise.linalg.matmul import matmul, plan
     from lanewise.linalg.quantize import quantize
     from lanewise.linalg.sparsify import sparsify
-    from lanewise.linalg.tuning import tune
+    from lanewise.linalg.tune import tune
     from lanewise.machine.checker.check import check
     from lanewise.ptx import Module, cuda, load
     from lanewise.ptx.textures import surface, texture
@@ -103,59 +82,34 @@ else:
 __version__ = "0.1.0"
 
 #: Loaded on first use: a room, or a name out of one.
-_LATER = {
-    "arith": "",
-    "atoms": "",
-    "draw": "",
-    "gpu": "",
-    "lang": "",
-    "ptx": "",
-    "traces": "",
-    "virtual_gpu": "",
-    "AsyncInstruction": "isa.asynchronous",
-    "InstructionDescriptor": "isa.asynchronous",
-    "Copy_Atom": "atoms",
-    "MMA_Atom": "atoms",
-    "TiledCopy": "atoms",
-    "TiledMMA": "atoms",
-    "atom": "atoms",
-    "make_tiled_copy": "atoms",
-    "make_tiled_copy_A": "atoms",
-    "make_tiled_copy_B": "atoms",
-    "make_tiled_copy_C": "atoms",
-    "make_tiled_mma": "atoms",
-    "make_tmem_copy": "atoms",
-    "make_tmem_warp_partitioner": "atoms",
-    "make_utccp_copy": "atoms",
-    "Module": "ptx",
-    "cuda": "ptx",
-    "load": "ptx",
-    "address": "launch",
-    "async_instruction": "isa.asynchronous",
-    "async_instructions": "isa.asynchronous",
-    "surface": "ptx.textures",
-    "encode_im2col": "tensor_maps",
-    "encode_tiled": "tensor_maps",
-    "tensor_map": "tensor_maps",
-    "texture": "ptx.textures",
-    "check": "machine.checker.check",
-    "compare": "arith.comparison",
-    "attention": "linalg.attention",
-    "epilogue": "linalg.epilogue_function",
-    "grouped_matmul": "linalg.grouped_matmul",
-    "matmul": "linalg.matmul",
-    "plan": "linalg.matmul",
-    "quantize": "linalg.quantize",
-    "sparsify": "linalg.sparsify",
-    "SwizzledScales": "linalg.block_scaling.formats",
-    "tune": "linalg.tuning",
-    "prune_2_4": "isa.sparsity",
-    "trace": "traces.run",
-    "AutotunedKernel": "tuning.autotuning",
-    "Timing": "tuning.benchmarking",
-    "autotune": "tuning.autotuning",
-    "benchmark": "tuning.benchmarking",
+_HOMES = {
+    "": "arith atoms draw gpu lang ptx traces virtual_gpu",
+    "isa.asynchronous": "AsyncInstruction InstructionDescriptor async_instruction async_instructions",
+    "atoms": (
+        "Copy_Atom MMA_Atom TiledCopy TiledMMA atom make_tiled_copy make_tiled_copy_A "
+        "make_tiled_copy_B make_tiled_copy_C make_tiled_mma make_tmem_copy "
+        "make_tmem_warp_partitioner make_utccp_copy"
+    ),
+    "ptx": "Module cuda load",
+    "launch": "address",
+    "ptx.textures": "surface texture",
+    "tensor_maps": "encode_im2col encode_tiled tensor_map",
+    "machine.checker.check": "check",
+    "arith.comparison": "compare",
+    "linalg.attention": "attention",
+    "linalg.epilogue_function": "epilogue",
+    "linalg.grouped_matmul": "grouped_matmul",
+    "linalg.matmul": "matmul plan",
+    "linalg.quantize": "quantize",
+    "linalg.sparsify": "sparsify",
+    "linalg.block_scaling.formats": "SwizzledScales",
+    "linalg.tune": "tune",
+    "isa.sparsity": "prune_2_4",
+    "traces.run": "trace",
+    "tuning.autotuning": "AutotunedKernel autotune",
+    "tuning.benchmarking": "Timing benchmark",
 }
+_LATER = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "ARCHS",
@@ -269,6 +223,12 @@ _ELSEWHERE = {
     "arange": "a kernel is written for one thread, whose number is thread_idx.x",
     "grid": "Numba's grid(1) is block_idx.x * block_dim.x + thread_idx.x",
     "jit": "kernel marks a kernel, device a function that kernels call",
+    "global_id": "the thread's number in the grid is block_idx.x * block_dim.x + thread_idx.x",
+    "sync": "syncthreads() is the barrier of a block, syncwarp() that of a warp",
+    "zeros": "np.zeros makes an array; in a kernel, mma.zeros() makes an accumulator",
+    "empty": "np.empty makes an array; in a kernel, shared(f32, n) and local(f32, n) do",
+    "version": "__version__ is its version",
+    "warp_sum": "warp_reduce adds over the lanes of a warp",
     "mm": "matmul multiplies arrays",
     "select": "where(condition, a, b) chooses one of two values; CuTe's select is lanewise.layout.select",
     "dot": "instruction(…) gives a matrix instruction, which a kernel calls; matmul multiplies arrays",

@@ -3,8 +3,6 @@
 Also what public functions need to complain about plain values: switches, and values as messages show them.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from reprlib import repr
 
@@ -59,12 +57,23 @@ def shown(value: object) -> str:
 
 
 def install_command(extra: str, package: Path = Path(__file__).parent) -> str:
-    """Return the command that installs an extra: in a checkout, from the checkout itself.
+    """Return the command that installs an extra: from the checkout that the package is in or came from.
 
     >>> install_command("cuda", Path("site-packages/lanewise"))
     "pip install 'lanewise[cuda]'"
     """
-    checkout = package.parents[1] if package.parent.name == "src" else None
+    checkout = package.parents[1] if package.parent.name == "src" else _installed_from(package)
     if checkout is None or not (checkout / "pyproject.toml").is_file():
         return f"pip install 'lanewise[{extra}]'"
     return f"pip install '{'.' if checkout == Path.cwd() else checkout}[{extra}]'"
+
+
+def _installed_from(package: Path) -> Path | None:
+    """Return the folder that pip installed a package from, as pip has noted; None if it was no folder."""
+    for file in package.parent.glob(f"{package.name}-*.dist-info/direct_url.json"):
+        import json  # wanted for a message alone
+        from urllib.request import url2pathname
+
+        kind, _, path = str(json.loads(file.read_text())["url"]).partition("://")
+        return Path(url2pathname(path)) if kind == "file" else None
+    return None

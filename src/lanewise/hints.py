@@ -1,18 +1,17 @@
 """What a message proposes: the nearest name, how a function is called, the file that was meant."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, ClassVar, NoReturn, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NoReturn, TypeVar, cast
 
 from lanewise.errors import LanewiseError
 
 Value = TypeVar("Value")
+Method = TypeVar("Method", bound=Callable[..., object])
 #: How Python says that a call does not fit the parameters of a function.
 _MISFIT = re.compile(
     r"[\w.<>]+\(\) (?:takes .*?(?P<most>\d+|fewer) positional arguments? but (?P<given>\d+) w\w+ given"
@@ -38,8 +37,12 @@ def nearest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
     """
     from difflib import get_close_matches  # wanted for a message alone
 
-    by_key = {_plain(known): known for known in sorted(names, key=len, reverse=True)}  # the shortest counts
     key = _plain(name)
+    by_key = {
+        plain: known
+        for known in sorted(names, key=len, reverse=True)  # of equal ones the shortest counts
+        if 5 * len(plain := _plain(known)) > 3 * len(key) or key.startswith(plain)  # `sin` is not `version`
+    }
     close = [key] if key in by_key else get_close_matches(key, by_key, 1, cutoff)
     return by_key[close[0]] if close else ""
 
@@ -76,6 +79,11 @@ def instead_of_attribute(owner: type, name: str) -> str:
     fields = (field for base in owner.__mro__ for field in getattr(base, "__annotations__", ()))
     names = {*dir(owner), *fields} - {"INSTEAD", "mro"}
     most = _MOST_NAMES if issubclass(owner, Suggests) else 0  # others have names for the library alone, too
+    if name in ("draw", "show", "plot", "display"):
+        if hasattr(owner, "_repr_svg_"):
+            return '; lanewise.draw.save(thing, "picture.svg") draws it, and a notebook shows it'
+        if hasattr(owner, "save"):
+            return '; save("file.html") writes a page, print(…) prints it, and a notebook shows it'
     return instead_of(name, names, getattr(owner, "INSTEAD", None), most)
 
 
@@ -187,6 +195,63 @@ def _example_of(function: Callable[..., object]) -> str:
     return ""
 
 
+# methods that are not called, and values that are -----------------------------------------------------------
+
+
+class _Uncalled(partial[object]):
+    """A method of an object: what is looked for in its result is an error that says to call it.
+
+    It is a `partial` because a call of one adds no line to a traceback.
+    """
+
+    def __getattr__(self, name: str) -> object:
+        if hasattr(self.func, name):
+            return getattr(self.func, name)
+        method = self.func.__name__
+        raise AttributeError(f"{method} is a method: write {method}().{name}", name=name, obj=None)
+
+    def __repr__(self) -> str:
+        return f"{self.func!r}, to be called: {self.func.__name__}()"
+
+
+class _Called:
+    def __init__(self, function: Callable[..., object]) -> None:
+        self.__wrapped__, self.__doc__ = function, function.__doc__
+
+    def __get__(self, instance: object, owner: type) -> object:
+        if instance is None:
+            return self.__wrapped__
+        bound = _Uncalled(self.__wrapped__.__get__(instance))
+        bound.__doc__ = self.__doc__
+        return bound
+
+
+def called(method: Method) -> Method:
+    """Return a method that returns a text, and says to call it where its parentheses were left out."""
+    return cast(Method, _Called(method))
+
+
+class _Value:
+    """A value, not a method: a call says so."""
+
+    __slots__ = ()
+    if not TYPE_CHECKING:  # a checker knows that it is not callable
+
+        def __call__(self, *_: object, **__: object) -> NoReturn:
+            kind = next(base.__name__ for base in type(self).__mro__ if base.__module__ == "builtins")
+            raise TypeError(f"this is a {kind}, not a method: leave out the parentheses")
+
+
+class Values(_Value, tuple[Value, ...]):
+    """A tuple that is an attribute of an object of the library."""
+
+    __slots__ = ()
+
+
+class Items(_Value, list[Value]):
+    """A list that is an attribute of an object of the library."""
+
+
 # rooms, tables and files ------------------------------------------------------------------------------------
 
 
@@ -204,7 +269,7 @@ def not_called(module: str, instead: str) -> None:
     room.__dict__["called_instead"] = instead
 
 
-class Named(dict[str, Value]):
+class Named(_Value, dict[str, Value]):
     """Values by name: a name that is not there is an error that says which one was probably meant.
 
     >>> Named("counter", {"cycles": 5})["cycle"]
@@ -212,12 +277,22 @@ class Named(dict[str, Value]):
     KeyError: "there is no counter 'cycle'; did you mean cycles?"
     """
 
+    what = "value"
+
     def __init__(self, what: str, values: Mapping[str, Value]) -> None:
         super().__init__(values)
         self.what = what
 
     def __missing__(self, name: str) -> NoReturn:
         raise KeyError(f"there is no {self.what} {name!r}{instead_of(name, self)}")
+
+    if not TYPE_CHECKING:  # a checker knows that the names are no attributes
+
+        def __getattr__(self, name: str) -> NoReturn:
+            meant = nearest(name, self) or name
+            raise AttributeError(
+                f"a {self.what} is no attribute: look it up by its name, [{meant!r}]", name=name, obj=None
+            )
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.what, dict(self))

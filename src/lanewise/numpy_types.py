@@ -1,7 +1,5 @@
 """Names for what annotations say most often of NumPy: an array, or a dtype, whatever its elements are."""
 
-from __future__ import annotations
-
 from typing import Any, TypeAlias
 
 import numpy as np

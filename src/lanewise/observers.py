@@ -3,8 +3,6 @@
 `lanewise check` runs a script and checks each of its launches; the debugger records them. They observe.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

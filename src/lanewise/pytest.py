@@ -81,6 +81,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--gpu", metavar="NAME", help="give tests of Triton and torch a virtual GPU, such as H100, on the CPU"
     )
     group.addoption(
+        "--lanewise-schedule", action="append", metavar="ORDER",
+        help="check launches in this order, such as reverse, late or a seed; again for a further run",
+    )  # fmt: skip
+    group.addoption(
         "--lanewise-strict", action="store_true", help="let launches also fail for what wastes time"
     )
 
@@ -140,8 +144,11 @@ def lanewise_check(request: pytest.FixtureRequest) -> Iterator[CheckedLaunches]:
 
     launches = CheckedLaunches()
     launches.strict = bool(request.config.getoption("--lanewise-strict"))
+    orders = request.config.getoption("--lanewise-schedule")
+    launches.schedule = [int(name) if name.isdecimal() else name for name in orders] if orders else None
     with watched(launches):
         yield launches
+    request.node.user_properties.append(("checked launches", len(launches.reports)))
 
 
 @pytest.fixture(autouse=True)

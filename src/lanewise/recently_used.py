@@ -1,7 +1,5 @@
 """A mapping of bounded size for what can be made again: compiled kernels, traced modules."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import suppress

@@ -5,8 +5,6 @@ A new process that runs a kernel from the cache defines some forty of these clas
 is generated; the others are shared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError, field
 from operator import attrgetter

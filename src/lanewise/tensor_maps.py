@@ -3,8 +3,6 @@
 `encode_tiled` and `encode_im2col` take addresses, sizes and strides, as the driver's own functions do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import index

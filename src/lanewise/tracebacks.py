@@ -5,8 +5,6 @@ it. Functions that users call therefore shorten the traceback of a LanewiseError
 is kept for a mistake in lanewise itself (InternalError), and where the environment says LANEWISE_TRACEBACK=1.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Operands that make arithmetic show itself: any bits, near-cancelling numbers, extremes, specials, zeros."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

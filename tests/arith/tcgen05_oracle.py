@@ -3,8 +3,6 @@
 A float is (significand, exponent of its last bit, exponent that alignment sees); infinities and NaN apart.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

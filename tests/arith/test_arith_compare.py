@@ -1,7 +1,5 @@
 """One product on several generations; the public model; pruning; numbers beyond a format's range."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

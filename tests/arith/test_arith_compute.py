@@ -1,7 +1,5 @@
 """Instructions on arrays: published products, batches, whole matrices, and what is said of wrong input."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

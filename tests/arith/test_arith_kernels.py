@@ -1,7 +1,5 @@
 """The compiled loops against the reference, bit for bit, on inputs of every kind."""
 
-from __future__ import annotations
-
 import platform
 
 import numpy as np

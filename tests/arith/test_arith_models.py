@@ -1,7 +1,5 @@
 """The table of models: every legal instruction has one on every arch, and it says what the facts say."""
 
-from __future__ import annotations
-
 import pytest
 
 from lanewise.arith import fidelity, model_of

@@ -1,7 +1,5 @@
 """ldmatrix, stmatrix and movmatrix on arrays, held against the kernels that execute them on the machine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The specification on sums worked out by hand: alignment, truncation, roundings, zeros, specials."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """tcgen05.mma on arrays, bit for bit against integers; its models on every arch; calls, errors and laws."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """SM100's operations on random tiles are CuTe's, character by character: cute_sm100_record.txt."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path

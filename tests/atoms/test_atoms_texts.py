@@ -1,7 +1,5 @@
 """Atoms and layouts as C++ writes them, wherever an atom or a layout is taken."""
 
-from __future__ import annotations
-
 import pytest
 
 import lanewise as lw

@@ -1,7 +1,5 @@
 """Options for CUDA C++ in the shell: folders with headers, macros, standards; one kernel of several."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

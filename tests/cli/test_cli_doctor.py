@@ -63,5 +63,15 @@ def test_a_checkout_installs_from_itself(tmp_path: Path, monkeypatch: pytest.Mon
     )  # a folder called src, and no checkout
     (tmp_path / "pyproject.toml").touch()
     assert install_command("cuda", package) == f"pip install '{tmp_path}[cuda]'"
+    installed = tmp_path / "site-packages" / "lanewise"
+    note = installed.parent / "lanewise-0.1.0.dist-info" / "direct_url.json"
+    note.parent.mkdir(parents=True)
+    for url, installs in {
+        tmp_path.as_uri(): f"{tmp_path}[cuda]",
+        (tmp_path / "gone").as_uri(): "lanewise[cuda]",
+        "https://files.example/lanewise.whl": "lanewise[cuda]",
+    }.items():
+        note.write_text(json.dumps({"url": url}))
+        assert install_command("cuda", installed) == f"pip install '{installs}'"
     monkeypatch.chdir(tmp_path)
     assert install_command("cuda", package) == "pip install '.[cuda]'"

@@ -1,7 +1,5 @@
 """`lanewise explain` and `draw` of a matrix descriptor (64 bits) and of a tensor map (128 bytes)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

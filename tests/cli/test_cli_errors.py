@@ -16,6 +16,14 @@ BAD = [
     (["nonsense"], ["nonsense"]),
     (["script.py"], ["lanewise run script.py"]),
     (["version"], ["Did you mean --version?"]),
+    (["trace", "script.py"], ["No such command 'trace'. `lanewise debug FILE` steps"]),
+    (["profile", "script.py"], ["`lanewise check FILE --counters`"]),
+    (["run", "kernel.cu", "-g", "1"], ["Did you mean --gpu or --grid?"]),
+    (
+        ["compute", "m16n8k16", "f16", "a.npy", "b.npy", "--arch", "sm_90"],
+        ['lanewise compute "m16n8k16 f16"'],
+    ),
+    (["draw", "swizzle", "128B"], ["3,4,3 (128B of TMA)"]),
     (["--gpu", "H100", "check", "script.py"], ["Options stand after the command: `lanewise check --gpu"]),
     (["check", "--gpu", "script.py"], ["--gpu takes the name of a GPU: `--gpu H100 script.py`"]),
     (["run", "no/such/script.py"], ["there is no folder no/such; the working folder is"]),
@@ -202,3 +210,8 @@ def test_running_out_of_memory_is_said(lanewise: Callable[..., Any], monkeypatch
 def test_a_gpu_whose_name_was_not_quoted(lanewise: Callable[..., Any], command: list[str]) -> None:
     said = lanewise(*command, "--arch", "RTX", "4090")
     assert said.code == 2 and 'in quotes: --arch "RTX 4090".' in said.err
+
+
+def test_help_is_a_command_as_in_git(lanewise: Callable[..., Any]) -> None:
+    assert lanewise("help").out == lanewise("--help").out
+    assert lanewise("help", "check").out == lanewise("check", "--help").out

@@ -1,7 +1,5 @@
 """`lanewise explore` as a program: the link, Ctrl-C, files, ports, and the static site."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

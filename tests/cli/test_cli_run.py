@@ -221,6 +221,17 @@ def test_script_that_fails_shows_its_own_traceback(
     assert "stopped: out of bounds" in said.out and "2 launches." in said.out
 
 
+def test_a_script_whose_library_is_missing_says_what_installs_it(
+    lanewise: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("needs.py").write_text("raise ModuleNotFoundError('no torch', name='torch')\n")
+    said = lanewise("check", "--gpu", "H100", "needs.py")
+    assert said.code == 2 and "-m pip install torch" in said.err and "0 launches" not in said.err
+    Path("needs.py").write_text("import my_own_helpers\n")  # what pip would bring is another's
+    assert "pip install" not in lanewise("run", "needs.py").err
+
+
 def test_script_that_needs_a_gpu_is_given_one(lanewise: Callable[..., Any]) -> None:
     Path("needs.py").write_text("raise AssertionError('Torch not compiled with CUDA enabled')\n")
     said = lanewise("run", "needs.py")

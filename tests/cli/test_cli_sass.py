@@ -35,13 +35,28 @@ def test_naive_hgemm(lanewise: Callable[..., Any]) -> None:
     assert "768 bytes of shared memory" in said.err and "registers" in said.err
 
 
-def test_a_script_is_told_where_to_look(lanewise: Callable[..., Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", ["ptx", "sass"])
+def test_a_script_without_launches(command: str, lanewise: Callable[..., Any], tmp_path: Path) -> None:
     script = tmp_path / "kernels.py"
     script.touch()
-    said = lanewise("ptx", script)
-    assert said.code == 2 and "kernel.sass(arch)" in said.err
-    said = lanewise("sass", script)
+    said = lanewise(command, script)
     assert said.code == 2 and "launches no kernel" in said.err
+
+
+def test_the_ptx_of_a_script(lanewise: Callable[..., Any], tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    kernel = "@lw.kernel\ndef {0}(x: lw.Ptr[lw.f32]):\n    x[lw.thread_idx.x] = {1}\n"
+    script.write_text(
+        "import numpy as np\nimport lanewise as lw\n"
+        + kernel.format("one", 1.0)
+        + kernel.format("two", 2.0)
+        + "x = np.ones(32, np.float32)\nprint('printed')\n"
+        + "one[1, 32](x)\ntwo[1, 32](x)\none[2, 16](x)\n"
+    )
+    said = lanewise("ptx", script)
+    assert said.code == 0 and said.out.count(".entry") == 2 and "printed" not in said.out
+    said = lanewise("ptx", script, "--entry", "two", "-o", tmp_path / "two.ptx")
+    assert said.code == 0 and not said.out and set(ptx.load(tmp_path / "two.ptx").entries) == {"two"}
 
 
 @needs_assembler

@@ -1,7 +1,5 @@
 """A small client of the Debug Adapter Protocol, as an editor is one: requests, responses, events."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import queue

@@ -1,7 +1,5 @@
 """Launches that the tests of the debugger walk through."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

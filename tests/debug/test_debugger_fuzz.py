@@ -1,7 +1,5 @@
 """Nonsense at the prompt and in messages of editors: every line has an answer, and none is a traceback."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Tensor memory at the prompt: words by lane and column, matrices by name, operations in flight."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

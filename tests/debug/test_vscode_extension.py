@@ -1,7 +1,5 @@
 """The extension for VS Code: its manifest as vsce reads it, and its code with a stand-in for VS Code."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Pictures of tensor maps and matrix descriptors say where TMA writes and wgmma reads each 16 bytes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

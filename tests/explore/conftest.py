@@ -1,7 +1,5 @@
 """A server of the page in this process, and a page of it in a real browser that must not complain."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """What the rooms answer, held against lanewise, ptxas and NVRTC: instructions, code, layouts, banks, tour."""
 
-from __future__ import annotations
-
 import json
 import random
 import types

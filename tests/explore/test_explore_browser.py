@@ -1,7 +1,5 @@
 """The rooms Instructions, Layouts and Tour in a real browser: pointing, keys, links, phones, budgets."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The server answers its own page only, within bounds, whatever is sent to it."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import socket

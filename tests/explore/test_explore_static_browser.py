@@ -1,7 +1,5 @@
 """A site that `lanewise explore --static` wrote, in a real browser: only files are asked for."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

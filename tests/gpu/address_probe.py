@@ -5,8 +5,6 @@ all addresses apart. The other operand is a selection of ones, so that each elem
 operand that is looked at. Block i takes descriptor i. The same kernels run on a GPU and on the CPU machine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Launches of a piece of code, each on the CPU machine and on the GPU: what both leave in their arrays."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import os

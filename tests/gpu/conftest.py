@@ -1,7 +1,5 @@
 """The device, torch on it, the record of what it showed, and the rule that this folder needs a GPU."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

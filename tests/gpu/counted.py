@@ -4,8 +4,6 @@ Most are one memory instruction with addresses out of an array. Run as a script 
 `ncu` to watch.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import shutil

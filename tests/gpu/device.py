@@ -4,8 +4,6 @@ Through cuda.bindings alone. ptxas assembles where it is found, so that its vers
 and the driver where it is not.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import os

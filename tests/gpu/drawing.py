@@ -3,8 +3,6 @@
 Which numbers are worth drawing is `inputs.py`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Run an instruction that multiplies on a device, and hold what it returns against what was expected."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace

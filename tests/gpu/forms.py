@@ -1,7 +1,5 @@
 """Which instructions the device at hand can show: the catalogue's for its arch, none without a device."""
 
-from __future__ import annotations
-
 import functools
 
 from gpu.device import Device, available

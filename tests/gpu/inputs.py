@@ -4,8 +4,6 @@ Each family returns raw words of a, b and c. Patterns along K live in A, so that
 whichever rows of B its metadata selects.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any

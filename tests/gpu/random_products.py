@@ -8,8 +8,6 @@ begins at a seed of its own, so that a nightly run does not repeat what was trie
 a GPU it draws smaller calls and computes them there.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import queue

@@ -1,7 +1,5 @@
 """The record of what a device showed, as JSON: written to the path in LANEWISE_RECORD, if that is set."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import os

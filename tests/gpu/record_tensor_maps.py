@@ -4,8 +4,6 @@ The record is benchmarks/results/h200_tensor_maps.json: maps in which one field 
 random legal maps; and calls at the limits of the rules, with the driver's status.
 """
 
-from __future__ import annotations
-
 import ctypes
 import datetime
 import json

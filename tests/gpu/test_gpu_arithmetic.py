@@ -3,8 +3,6 @@
 Each instruction gets items of every family in `inputs.py`; the record says how many elements were compared.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Blackwell in the kernel language on a GPU: tensor memory as the CPU machine has it, held against a B200."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

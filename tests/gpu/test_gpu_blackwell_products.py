@@ -4,8 +4,6 @@ Nobody has run this yet. It settles whether the kernels of `linalg/kernels/black
 `python -m lanewise plan … --regret` says how far the model of their times is off.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

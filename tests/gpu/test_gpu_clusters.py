@@ -1,7 +1,5 @@
 """Clusters through `cluster=`: the same launches on the machine and on a GPU, with the same words."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Counters of `lanewise.check` against Nsight Compute on the device: equal where PTX and SASS do the same."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import os

@@ -1,7 +1,5 @@
 """The five example kernels on a GPU: right against torch in double precision, and for products bit by bit."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from pathlib import Path

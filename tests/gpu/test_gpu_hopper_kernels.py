@@ -1,7 +1,5 @@
 """The kernels of `tests/machine/kernels/hopper` on a GPU: the bits of the machine, launch after launch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

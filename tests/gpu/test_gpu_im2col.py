@@ -1,7 +1,5 @@
 """Columns of pixels (im2col) on a GPU: the driver's maps, and every byte that the CPU machine leaves."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import random

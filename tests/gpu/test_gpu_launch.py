@@ -3,8 +3,6 @@
 The machine is the oracle: what it leaves in NumPy arrays, the GPU leaves in CUDA arrays.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

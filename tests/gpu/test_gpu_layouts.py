@@ -3,8 +3,6 @@
 Whole numbers this small are exact in every arithmetic: NumPy can say what comes out, and only places matter.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Occupancy against the driver's own calculator, which a device need not launch anything for."""
 
-from __future__ import annotations
-
 import ctypes
 import datetime
 import itertools

@@ -1,7 +1,5 @@
 """The kernels of matrix products on a GPU: the bits of the CPU machine and of the instruction's sums."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

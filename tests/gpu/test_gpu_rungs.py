@@ -1,7 +1,5 @@
 """The ladder's rungs for Hopper and Blackwell on a GPU: the bits of the CPU machine, also for tails."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Set LANEWISE_SAME_BITS to a path to keep a record of what was compared.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Products of 8-bit numbers with scales on a GPU: bit for bit what the CPU gives for the same plan."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

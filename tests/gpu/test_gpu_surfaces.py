@@ -1,7 +1,5 @@
 """Surface loads, stores and reductions: the same bits on the machine and on a GPU, beyond the surface too."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -4,8 +4,6 @@ Nobody has run this yet. It settles most of the table "What rests on a source" o
 fields of descriptors, where matrices, scale factors and metadata lie, and every bit of the sums.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A GEMM by TMA and tcgen05, of one block and of pairs, on a B200 and on the CPU machine: the same bits."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

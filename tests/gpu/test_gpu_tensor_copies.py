@@ -1,7 +1,5 @@
 """Tensor copies and bulk copies on a GPU: every byte is what the CPU machine leaves."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

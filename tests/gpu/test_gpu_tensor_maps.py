@@ -1,7 +1,5 @@
 """`lw.tensor_map` on a GPU: the driver's bytes, the ways into a kernel, and boxes that TMA copies by it."""
 
-from __future__ import annotations
-
 import ctypes
 import random
 from typing import Any

@@ -4,8 +4,6 @@ Nobody has run this yet. It settles which lanes and columns each shape moves, wh
 what .unpack::16b leaves in upper halves, which way tcgen05.shift moves rows, and what .16x32bx2 reduces.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

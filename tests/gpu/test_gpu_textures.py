@@ -1,7 +1,5 @@
 """Textures and surfaces through `lw.texture` and `lw.surface`: the same call on the machine and on a GPU."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

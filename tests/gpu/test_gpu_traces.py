@@ -1,7 +1,5 @@
 """What a trace says of registers is what a GPU's registers hold at the same step: probes store them there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`lw.tune` on a GPU: what it keeps works in later processes, and a cache with a bad plan heals."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -4,8 +4,6 @@
 library to the one in benchmarks/results.
 """
 
-from __future__ import annotations
-
 import datetime
 import json
 import os

@@ -4,8 +4,6 @@ A wgmma tile without swizzle is made of core matrices of 8 rows of 16 bytes. In 
 ((8, n), k) : ((1, SBO), LBO) where K is contiguous, ((1, n), (8, k)) : ((·, SBO), (1, LBO)) where M or N is.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

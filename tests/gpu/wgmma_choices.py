@@ -1,7 +1,5 @@
 """The choices that wgmma has by its immediates, and what they do to operands."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from numpy.typing import NDArray

@@ -1,7 +1,5 @@
 """What was recorded about matrix instructions: ptxas 13.0 on 23 targets, and wmma fragments on an H200."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from functools import cache

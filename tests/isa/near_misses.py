@@ -3,8 +3,6 @@
 Left out are slips of spelling that ptxas overlooks (see SPELLING): the catalogue is stricter on purpose.
 """
 
-from __future__ import annotations
-
 import random
 from functools import cache
 

@@ -3,8 +3,6 @@
 Operands are written by the sizes of the matrices alone, not by the catalogue, which is what is on trial.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from random import Random

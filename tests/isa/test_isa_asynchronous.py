@@ -1,7 +1,5 @@
 """tcgen05, bulk copies and tensor copies against ptxas: what is listed assembles, what is not is refused."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import product

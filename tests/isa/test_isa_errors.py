@@ -1,7 +1,5 @@
 """Bad input: always the library's own error, and a message that says what is wrong and what to do."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any

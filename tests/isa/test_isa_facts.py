@@ -1,7 +1,5 @@
 """The catalogue against the record of ptxas 13.0 and of an H200: legality, registers, layouts, lowering."""
 
-from __future__ import annotations
-
 import pytest
 
 from isa.facts import Fact, facts, recorded

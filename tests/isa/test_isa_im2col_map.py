@@ -1,7 +1,5 @@
 """Tensor maps of the mode im2col: the driver's bytes and refusals, there and back again, rules in words."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

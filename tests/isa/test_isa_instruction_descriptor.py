@@ -1,7 +1,5 @@
 """The instruction descriptor of tcgen05.mma: CUTLASS' bits, the PTX ISA's shapes, and laws of its code."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

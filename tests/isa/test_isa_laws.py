@@ -1,7 +1,5 @@
 """Laws of the catalogue: texts, fragments, packing, metadata and scales, each over many instructions."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import re

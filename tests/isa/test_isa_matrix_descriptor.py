@@ -1,7 +1,5 @@
 """Matrix descriptors: fields and errors, CuTe's canonical layouts, and what an H200 read."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from pathlib import Path

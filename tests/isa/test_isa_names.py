@@ -1,7 +1,5 @@
 """Instructions, formats and GPUs under the names that people type."""
 
-from __future__ import annotations
-
 import pytest
 
 from lanewise.atoms import atom, make_tiled_mma

@@ -1,7 +1,5 @@
 """Occupancy: held against what the driver of an H200 says, NVIDIA's own header, and published examples."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import shutil

@@ -1,7 +1,5 @@
 """The catalogue against ptxas itself: what it lists assembles, what it refuses is refused, arch by arch."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from random import Random
 from typing import Any

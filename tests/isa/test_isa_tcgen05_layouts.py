@@ -1,7 +1,5 @@
 """Layouts of tcgen05's matrices against CUTLASS, whose own were compiled and printed (see the record)."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

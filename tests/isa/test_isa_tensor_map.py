@@ -1,7 +1,5 @@
 """Tensor maps: the driver's bytes and refusals as an H200 gave them, rules in words, and back from bytes."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """Shapes of tcgen05.ld, st and cp: the tables against the layouts that CUTLASS's copy traits print."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

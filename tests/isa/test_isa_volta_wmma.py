@@ -1,7 +1,5 @@
 """Volta's own wmma fragments: what was published of them, m8n8k4 in each quad pair, the machine."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

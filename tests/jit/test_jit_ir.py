@@ -1,7 +1,5 @@
 """LLVM IR as text: LLVM reads what is written, and types that do not fit are refused where they meet."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

@@ -1,7 +1,5 @@
 """The two ways into LLVM, llvmlite's Python and its library called directly, do the same."""
 
-from __future__ import annotations
-
 import ctypes
 
 import pytest

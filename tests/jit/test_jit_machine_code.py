@@ -1,7 +1,5 @@
 """Machine code on disk: written once, shared by processes, mended when damaged, done without if need be."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Programs in memory: as many as are used and a bounded number of others; unloaded when nobody needs them."""
 
-from __future__ import annotations
-
 import gc
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The restricted Python: what functions compute, compared with Python; and what is refused, with its line."""
 
-from __future__ import annotations
-
 import re
 from enum import IntEnum, IntFlag
 

@@ -1,7 +1,5 @@
 """Vector code: each operation against NumPy's, and loops and conditions against Python's."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tasks: jobs on threads of their own, one of which stays for the next."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import time

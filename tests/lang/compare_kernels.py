@@ -4,8 +4,6 @@
 `--programs 1` look at one program again. `test_lang_oracle.py` does so in the suite.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import importlib.util

@@ -4,8 +4,6 @@ Branches, loops, calls and lists of lists make names of lists meet and part, and
 kernel is short, so that many of them can be compared: see `compare_kernels.py`.
 """
 
-from __future__ import annotations
-
 import random
 
 from lang.random_kernel_text import SIGNATURE

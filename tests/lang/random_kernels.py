@@ -5,8 +5,6 @@ branches, loops, device functions and plain functions. Every variable has a valu
 integer is divided by zero, and what lanes do together is done where all lanes come.
 """
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -5,8 +5,6 @@ has a sign, and the condition of a `while` or of `a if c else b` may change a li
 a kernel is short, so that many of them can be compared: see `compare_kernels.py`.
 """
 
-from __future__ import annotations
-
 import random
 
 from lang.random_kernel_text import SIGNATURE

@@ -3,8 +3,6 @@
 Every kernel here runs on the CPU machine and, as plain Python, in the oracle; the outcomes agree.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import sys

@@ -1,7 +1,5 @@
 """Mistakes planted in examples/blackwell_tiles.py: the first finding names the cause and what mends it."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from functools import cache

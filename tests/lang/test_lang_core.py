@@ -65,6 +65,25 @@ def test_saxpy_is_numpys() -> None:
     assert np.array_equal(y, expected)
 
 
+@lw.kernel
+def compared_pointers(x: lw.Ptr[lw.i32], y: lw.Ptr[lw.i32], out: lw.Ptr[lw.i32]):
+    out[0] = lw.where(x != 0, 1, 0)
+    out[1] = lw.where(x == None, 1, 0)  # noqa: E711, as a user may write it
+    out[2] = lw.where(x == y, 1, 0)
+    out[3] = lw.where(x < y + 1, 1, 0)
+    if x == 0:
+        out[4] = 1
+
+
+def test_pointers_are_compared_by_their_addresses() -> None:
+    array, rows = np.zeros(8, np.int32), []
+    for x, y in ((None, array), (array, array), (array[4:], array)):
+        out = np.zeros(5, np.int32)
+        compared_pointers[1, 1](x, y, out)
+        rows.append(out.tolist())
+    assert rows == [[0, 1, 0, 1, 1], [1, 0, 1, 1, 0], [1, 0, 0, 0, 0]]
+
+
 def test_while_runs_as_python_does() -> None:
     x = np.arange(1, 101, dtype=np.int32)
     collatz[4, 32](x, 100)

@@ -108,6 +108,24 @@ class Holder:
         x[0] = 1.0
 
 
+@lw.kernel
+def pointer_that_is_none(x: lw.Ptr[lw.f32]):
+    if x is not None:
+        x[0] = 1.0
+
+
+@lw.kernel
+def pointer_as_a_condition(x: lw.Ptr[lw.f32]):
+    if x:
+        x[0] = 1.0
+
+
+@lw.kernel
+def pointer_and_a_number(x: lw.Ptr[lw.f32]):
+    if x == 3:
+        x[0] = 1.0
+
+
 @pytest.mark.parametrize(
     ("kernel", "arguments", "says"),
     [
@@ -129,6 +147,9 @@ class Holder:
         (index_of_numba, (X,), "Numba's grid(1) is block_idx.x * block_dim.x + thread_idx.x"),
         (barrier_without_parentheses, (X,), "is not called: write lw.syncthreads()"),
         (Holder.method, (X,), "a kernel is a plain function, not a method"),
+        (pointer_that_is_none, (None,), "`x == 0` asks for a null pointer, which None is"),
+        (pointer_as_a_condition, (X,), "p != 0 says whether it is null"),
+        (pointer_and_a_number, (X,), "is compared with another of the same memory, or with 0"),
     ],
 )
 def test_the_message_says_what_to_write(kernel: Any, arguments: tuple[Any, ...], says: str) -> None:

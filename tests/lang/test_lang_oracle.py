@@ -5,8 +5,6 @@ that is the date (`LANEWISE_FUZZ_SEED` names another), in `LANEWISE_FUZZ_PROCESS
 prints the seeds and how many programs ran; a program that differs is printed as source, cut down.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Hypothesis strategies and small measures that the layout tests share."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any

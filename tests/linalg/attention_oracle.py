@@ -1,7 +1,5 @@
 """Attention in f64, and how far a result of f16 or bf16 may be from it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

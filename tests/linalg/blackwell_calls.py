@@ -1,7 +1,5 @@
 """Random calls of `lw.matmul` for sm_100a: shapes, types, layouts, batches and what is fused, by a seed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Problems for the Hopper families on the CPU machine, and what their instruction gives for them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

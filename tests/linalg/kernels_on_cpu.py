@@ -4,8 +4,6 @@
 the family's kernels run, as they would on a GPU, on the problem that the rules make of the call.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

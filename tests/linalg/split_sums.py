@@ -1,7 +1,5 @@
 """Sums of a product whose K is split into parts, in the order of the kernels."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

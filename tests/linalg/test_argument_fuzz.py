@@ -4,8 +4,6 @@ An exception that is not a LanewiseError is a defect: one of NumPy's, torch's or
 who passed a wrong argument would have to look up in the library's source.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """Products as a B200 has them: plans for sm_100a, and bits that the kernels give on the CPU machine."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Block-scaled products: mxfp8, mxfp4, nvfp4 for sm_100a, their scales in both orders, `lw.quantize`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

@@ -1,7 +1,5 @@
 """e4m3 products with a scale for each 128 of K: promoted to f32 as docs/matmul.md says, bit for bit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

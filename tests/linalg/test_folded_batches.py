@@ -4,8 +4,6 @@ A batch with one b is computed as one long a, and a product may be computed as i
 oracle: the product without the function, and the function on NumPy's own indices.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

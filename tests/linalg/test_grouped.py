@@ -1,7 +1,5 @@
 """Grouped products: experts of different sizes, empty ones among them, in one launch."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

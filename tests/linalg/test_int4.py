@@ -1,7 +1,5 @@
 """4-bit weights: how they are quantized and packed, products against f64, the bits of their order, errors."""
 
-from __future__ import annotations
-
 from math import gcd
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Products of JAX's arrays in host memory: the bits of NumPy's, as arrays of JAX."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

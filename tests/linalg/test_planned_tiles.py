@@ -1,7 +1,5 @@
 """Plans of the Hopper kernels without a GPU: every plan that the planner makes can be compiled."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +14,7 @@ from lanewise.errors import LanewiseError
 from lanewise.formats import e4m3, f32, s8, s32
 from lanewise.linalg.kernels.hopper.limits import require_possible
 from lanewise.linalg.kernels.hopper.traits import traits_of
-from lanewise.linalg.loading import as_loaded
+from lanewise.linalg.operand_copies import as_loaded
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.planner import plan_of

@@ -1,7 +1,5 @@
 """The planner's model: laws that its times obey, and how well it chooses, by times of an H200."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """Calls that machine code makes by itself, with functions of Python in the driver's place."""
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from importlib.util import find_spec

@@ -4,8 +4,6 @@
 judgement in order.
 """
 
-from __future__ import annotations
-
 from datetime import date
 from importlib.util import find_spec
 from typing import Any

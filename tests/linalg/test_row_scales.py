@@ -1,7 +1,5 @@
 """e4m3 products with a scale for each row of A and column of B, which are loaded before the products."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Products with a 2:4 sparse B: calls in host memory, and the kernel of wgmma.sp on the CPU machine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """K cut into parts: over the blocks of a cluster, over clusters, both; added in the plan's order."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """f32 that is split into bf16 in registers: A as it lies, at any address, with the bits of a copied A."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +8,7 @@ import pytest
 
 import lanewise as lw
 from lanewise.linalg.kernels.family import family_of
-from lanewise.linalg.loading import with_copies
+from lanewise.linalg.operand_copies import with_copies
 from lanewise.linalg.options import Options
 from lanewise.linalg.rules import request_of
 from linalg.hopper_products import plan, some

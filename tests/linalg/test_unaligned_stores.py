@@ -1,7 +1,5 @@
 """Results whose lines begin at any address: every element is stored, and nothing else is."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

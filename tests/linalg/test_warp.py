@@ -1,7 +1,5 @@
 """The mma.sync family on the CPU machine: what `lw.matmul` says for the same plan, for any shape and type."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

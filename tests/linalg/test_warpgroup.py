@@ -1,7 +1,5 @@
 """The warpgroup family on the CPU machine: the bits of its instruction for any shape, type and layout."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Products of the warpgroup kernels: sizes, plans, and results rounded to their type."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Kernels of sm_100a that `test_machine_fuzz.py` mutates: tensor memory, tcgen05, cluster launch control."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from math import prod

@@ -1,7 +1,5 @@
 """Kernels of bulk copies, reductions and asynchronous stores, for the machine, traces and a GPU."""
 
-from __future__ import annotations
-
 HEAD = ".version 8.6\n.target sm_90a\n.address_size 64\n"
 
 

@@ -3,8 +3,6 @@
 `python tests/machine/classics.py` writes that PTX anew.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`pytest tests/machine --on-gpu` runs the one-instruction kernels on a GPU too, and compares every bit."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from typing import Any

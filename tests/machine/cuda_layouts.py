@@ -1,7 +1,5 @@
 """Puts a layout that a check proposes for an array of CUDA C++ into the source, as its text says."""
 
-from __future__ import annotations
-
 import re
 
 from lanewise.machine.checker.report import Proposal

@@ -1,7 +1,5 @@
 """Exact arithmetic on words of floating-point formats, by fractions: what the machine is held against."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from fractions import Fraction

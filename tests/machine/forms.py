@@ -4,8 +4,6 @@ Whether a form is legal is for ptxas to say; a pattern may well expand to forms 
 instructions are the catalogue's and are not here.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from pathlib import Path

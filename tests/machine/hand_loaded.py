@@ -3,8 +3,6 @@
 The formulas are written out here once more, as kernels have them; the catalogue's fragments are not used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

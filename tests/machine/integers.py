@@ -1,7 +1,5 @@
 """Integers of some bits: signed from unsigned, and saturated."""
 
-from __future__ import annotations
-
 
 def signed(word: int, bits: int) -> int:
     return word - (1 << bits) if word >> (bits - 1) else word

@@ -1,7 +1,5 @@
 """One-instruction kernels: many instructions in one PTX module, each with its own output, launched once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

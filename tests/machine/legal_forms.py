@@ -1,7 +1,5 @@
 """Which forms of instructions ptxas takes, and which of these the machine refuses."""
 
-from __future__ import annotations
-
 import re
 
 from machine.forms import FIRST, module_of

@@ -3,8 +3,6 @@
 `python mutants.py SRC` is that process: it reads jobs, a line of JSON each, and answers each with a line.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

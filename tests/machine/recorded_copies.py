@@ -1,7 +1,5 @@
 """Tensor copies that an H200 was seen to make."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,16 +15,6 @@ import numpy as np
 import lanewise as lw
 
 TYPES = ("f16", "bf16", "f32", "f64", "i8", "u8", "i16", "i32", "e4m3", "e5m2")
-KINDS = (
-    "transpose",
-    "vectors",
-    "planes",
-    "linear",
-    "rows of matrices",
-    "matrices transposed",
-    "copies",
-    "column-major",
-)
 THREADS = 128
 Make = Callable[[Any, Any], Any]
 
@@ -56,7 +47,7 @@ def draw(kind: str, element: str, seed: int) -> Case:
         shape = rows * columns
     if kind == "column-major":
         shape = lw.Layout((rows, columns), (1, rows))
-    make = _MAKERS[kind](dtype, rows, columns, width)
+    make = partial(_MAKERS[kind], dtype, rows, columns, width)
     count = (2 if kind == "planes" else 1) * rows * columns
     return Case(f"{kind} {element} {rows}×{columns} by {width}", make, shape, dtype, count)
 
@@ -70,150 +61,129 @@ def run(case: Case, layout: Any, swizzle: Any = None) -> tuple[Any, Any]:
     return report, out.view(np.uint8)
 
 
-def _transpose(dtype: Any, rows: int, columns: int, width: int) -> Make:
-    def make(layout: Any, swizzle: Any) -> Any:
-        @lw.kernel
-        def k(x: lw.Ptr[dtype], y: lw.Ptr[dtype]) -> None:
-            s = lw.shared(dtype, layout, swizzle=swizzle)
-            i = lw.thread_idx.x
-            for n in lw.range(rows * columns // THREADS):
-                e = n * THREADS + i
-                s[e // columns, e % columns] = x[e]
-            lw.syncthreads()
-            for n in lw.range(rows * columns // THREADS):
-                e = n * THREADS + i
-                y[e] = s[e % rows, e // rows]
+def _transpose(dtype: Any, rows: int, columns: int, width: int, layout: Any, swizzle: Any) -> Any:
+    @lw.kernel
+    def k(x: lw.Ptr[dtype], y: lw.Ptr[dtype]) -> None:
+        s = lw.shared(dtype, layout, swizzle=swizzle)
+        i = lw.thread_idx.x
+        for n in lw.range(rows * columns // THREADS):
+            e = n * THREADS + i
+            s[e // columns, e % columns] = x[e]
+        lw.syncthreads()
+        for n in lw.range(rows * columns // THREADS):
+            e = n * THREADS + i
+            y[e] = s[e % rows, e // rows]
 
-        return k
-
-    return make
+    return k
 
 
-def _vectors(dtype: Any, rows: int, columns: int, width: int) -> Make:
+def _vectors(dtype: Any, rows: int, columns: int, width: int, layout: Any, swizzle: Any) -> Any:
     """Rows are written by vectors, and read by vectors down the columns."""
 
-    def make(layout: Any, swizzle: Any) -> Any:
-        @lw.kernel
-        def k(x: lw.Ptr[dtype, 16], y: lw.Ptr[dtype, 16]) -> None:
-            s = lw.shared(dtype, layout, swizzle=swizzle)
-            i = lw.thread_idx.x
-            for n in lw.range(rows * columns // width // THREADS):
-                e = (n * THREADS + i) * width
-                s.ptr(e // columns, e % columns).store((x + e).load(width))
-            lw.syncthreads()
-            for n in lw.range(rows * columns // width // THREADS):
+    @lw.kernel
+    def k(x: lw.Ptr[dtype, 16], y: lw.Ptr[dtype, 16]) -> None:
+        s = lw.shared(dtype, layout, swizzle=swizzle)
+        i = lw.thread_idx.x
+        for n in lw.range(rows * columns // width // THREADS):
+            e = (n * THREADS + i) * width
+            s.ptr(e // columns, e % columns).store((x + e).load(width))
+        lw.syncthreads()
+        for n in lw.range(rows * columns // width // THREADS):
+            e = n * THREADS + i
+            (y + e * width).store(s.ptr(e % rows, e // rows * width).load(width))
+
+    return k
+
+
+def _planes(dtype: Any, rows: int, columns: int, width: int, layout: Any, swizzle: Any) -> Any:
+    @lw.kernel
+    def k(x: lw.Ptr[dtype], y: lw.Ptr[dtype]) -> None:
+        s = lw.shared(dtype, layout, swizzle=swizzle)
+        i = lw.thread_idx.x
+        for plane in lw.range(2):
+            for n in lw.range(rows * columns // THREADS):
                 e = n * THREADS + i
-                (y + e * width).store(s.ptr(e % rows, e // rows * width).load(width))
+                s[plane, e // columns, e % columns] = x[plane * rows * columns + e]
+        lw.syncthreads()
+        for plane in lw.range(2):
+            for n in lw.range(rows * columns // THREADS):
+                e = n * THREADS + i
+                y[plane * rows * columns + e] = s[1 - plane, e % rows, e // rows]
 
-        return k
-
-    return make
-
-
-def _planes(dtype: Any, rows: int, columns: int, width: int) -> Make:
-    def make(layout: Any, swizzle: Any) -> Any:
-        @lw.kernel
-        def k(x: lw.Ptr[dtype], y: lw.Ptr[dtype]) -> None:
-            s = lw.shared(dtype, layout, swizzle=swizzle)
-            i = lw.thread_idx.x
-            for plane in lw.range(2):
-                for n in lw.range(rows * columns // THREADS):
-                    e = n * THREADS + i
-                    s[plane, e // columns, e % columns] = x[plane * rows * columns + e]
-            lw.syncthreads()
-            for plane in lw.range(2):
-                for n in lw.range(rows * columns // THREADS):
-                    e = n * THREADS + i
-                    y[plane * rows * columns + e] = s[1 - plane, e % rows, e // rows]
-
-        return k
-
-    return make
+    return k
 
 
-def _linear(dtype: Any, rows: int, columns: int, width: int) -> Make:
+def _linear(dtype: Any, rows: int, columns: int, width: int, layout: Any, swizzle: Any) -> Any:
     """An array of one dimension, which the kernel uses as rows."""
 
-    def make(layout: Any, swizzle: Any) -> Any:
-        @lw.kernel
-        def k(x: lw.Ptr[dtype], y: lw.Ptr[dtype]) -> None:
-            s = lw.shared(dtype, layout, swizzle=swizzle)
-            i = lw.thread_idx.x
-            for n in lw.range(rows * columns // THREADS):
-                s[n * THREADS + i] = x[n * THREADS + i]
-            lw.syncthreads()
-            for n in lw.range(rows * columns // THREADS):
-                e = n * THREADS + i
-                y[e] = s[e % rows * columns + e // rows]
+    @lw.kernel
+    def k(x: lw.Ptr[dtype], y: lw.Ptr[dtype]) -> None:
+        s = lw.shared(dtype, layout, swizzle=swizzle)
+        i = lw.thread_idx.x
+        for n in lw.range(rows * columns // THREADS):
+            s[n * THREADS + i] = x[n * THREADS + i]
+        lw.syncthreads()
+        for n in lw.range(rows * columns // THREADS):
+            e = n * THREADS + i
+            y[e] = s[e % rows * columns + e // rows]
 
-        return k
-
-    return make
+    return k
 
 
-def _matrices(trans: bool) -> Callable[[Any, int, int, int], Make]:
+def _matrices(trans: bool, dtype: Any, rows: int, columns: int, width: int, layout: Any, swizzle: Any) -> Any:
     """The array is written by rows and read by ldmatrix, whose rows have 16 bytes."""
+    each = 128 // dtype.bits  # elements of a matrix row
 
-    def maker(dtype: Any, rows: int, columns: int, width: int) -> Make:
-        each = 128 // dtype.bits  # elements of a matrix row
+    @lw.kernel
+    def k(x: lw.Ptr[dtype, 16], y: lw.Ptr[lw.u32]) -> None:
+        s = lw.shared(dtype, layout, swizzle=swizzle)
+        i = lw.thread_idx.x
+        for n in lw.range(rows * columns // width // THREADS):
+            e = (n * THREADS + i) * width
+            s.ptr(e // columns, e % columns).store((x + e).load(width))
+        lw.syncthreads()
+        lane = i % 32
+        total = lw.u32(0)
+        for m in lw.range(rows // 16):
+            for c in lw.range(columns // each // 2):
+                row, column = m * 16 + lane % 16, (c * 2 + lane // 16) * each
+                found = lw.ldmatrix(s.ptr(row, column), trans=trans)
+                for register in found.registers:
+                    total = total * 7 + lw.bitcast(register, lw.u32)
+        y[i] = total
 
-        def make(layout: Any, swizzle: Any) -> Any:
-            @lw.kernel
-            def k(x: lw.Ptr[dtype, 16], y: lw.Ptr[lw.u32]) -> None:
-                s = lw.shared(dtype, layout, swizzle=swizzle)
-                i = lw.thread_idx.x
-                for n in lw.range(rows * columns // width // THREADS):
-                    e = (n * THREADS + i) * width
-                    s.ptr(e // columns, e % columns).store((x + e).load(width))
-                lw.syncthreads()
-                lane = i % 32
-                total = lw.u32(0)
-                for m in lw.range(rows // 16):
-                    for c in lw.range(columns // each // 2):
-                        row, column = m * 16 + lane % 16, (c * 2 + lane // 16) * each
-                        found = lw.ldmatrix(s.ptr(row, column), trans=trans)
-                        for register in found.registers:
-                            total = total * 7 + lw.bitcast(register, lw.u32)
-                y[i] = total
-
-            return k
-
-        return make
-
-    return maker
+    return k
 
 
-def _copies(dtype: Any, rows: int, columns: int, width: int) -> Make:
+def _copies(dtype: Any, rows: int, columns: int, width: int, layout: Any, swizzle: Any) -> Any:
     """The array is written by cp.async of 16 bytes, and read down the columns."""
     each = 128 // dtype.bits
 
-    def make(layout: Any, swizzle: Any) -> Any:
-        @lw.kernel
-        def k(x: lw.Ptr[dtype, 16], y: lw.Ptr[dtype]) -> None:
-            s = lw.shared(dtype, layout, swizzle=swizzle)
-            i = lw.thread_idx.x
-            for n in lw.range(rows * columns // each // THREADS):
-                e = (n * THREADS + i) * each
-                lw.cp_async(s.ptr(e // columns, e % columns), x + e)
-            lw.cp_async_commit()
-            lw.cp_async_wait(0)
-            lw.syncthreads()
-            for n in lw.range(rows * columns // THREADS):
-                e = n * THREADS + i
-                y[e] = s[e % rows, e // rows]
+    @lw.kernel
+    def k(x: lw.Ptr[dtype, 16], y: lw.Ptr[dtype]) -> None:
+        s = lw.shared(dtype, layout, swizzle=swizzle)
+        i = lw.thread_idx.x
+        for n in lw.range(rows * columns // each // THREADS):
+            e = (n * THREADS + i) * each
+            lw.cp_async(s.ptr(e // columns, e % columns), x + e)
+        lw.cp_async_commit()
+        lw.cp_async_wait(0)
+        lw.syncthreads()
+        for n in lw.range(rows * columns // THREADS):
+            e = n * THREADS + i
+            y[e] = s[e % rows, e // rows]
 
-        return k
-
-    return make
+    return k
 
 
-_MAKERS: dict[str, Callable[[Any, int, int, int], Make]] = {
+_MAKERS: dict[str, Callable[..., Any]] = {
     "transpose": _transpose,
     "vectors": _vectors,
     "planes": _planes,
     "linear": _linear,
-    "rows of matrices": _matrices(False),
-    "matrices transposed": _matrices(True),
+    "rows of matrices": partial(_matrices, False),
+    "matrices transposed": partial(_matrices, True),
     "copies": _copies,
     "column-major": _transpose,
 }
+KINDS = tuple(_MAKERS)

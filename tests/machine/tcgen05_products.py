@@ -4,8 +4,6 @@ What a product gives is what `arith` computes on arrays; where things lie is tol
 CUTLASS in tests/isa).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

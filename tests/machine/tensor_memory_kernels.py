@@ -1,7 +1,5 @@
 """Kernels for tests of tensor memory: they fill it, execute one instruction of tcgen05, and read it back."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 #: Columns that the kernels allocate, fill and read back if they need no more; the most that a thread moves.

@@ -1,7 +1,5 @@
 """A million occurrences of one advice cost what one does: work is counted, not timed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """No false alarm: the classic kernels and those of Triton, every launch checked while their own tests run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """`report.performance`: what wastes time, how much, and remedies that were tried before they are told."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

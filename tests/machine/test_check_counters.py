@@ -1,7 +1,5 @@
 """Counters of `lanewise.check`: published and measured figures, and the rules by which hardware counts."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Counters of Hopper's asynchronous operations: what Nsight Compute read on an H200 for the same launches."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A check ends launches that can never end, and names what they wait for; it does not end others."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

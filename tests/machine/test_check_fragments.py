@@ -1,7 +1,5 @@
 """Notes of lw.check on code that relies on which elements of a wmma fragment a lane holds."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -4,8 +4,6 @@ Blocks of one kernel are the cases. In most of them the first lane of warp 1 is 
 else first, while the other lanes wait for what warp 0 has written, read it, and exit.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Reports in other forms: the source with counters beside its lines, HTML; lines and lanes in messages."""
 
-from __future__ import annotations
-
 import pickle
 from html.parser import HTMLParser
 from pathlib import Path

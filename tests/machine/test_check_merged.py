@@ -1,7 +1,5 @@
 """One finding for each mistake: copies of a source line are one, with the calls that inlined them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

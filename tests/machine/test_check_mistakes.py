@@ -3,8 +3,6 @@
 The pairs lie in `mistakes/`, whose `corpus.py` says how they are written.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

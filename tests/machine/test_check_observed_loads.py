@@ -4,8 +4,6 @@ The oracle is the machine itself: where nobody observes the value, the results a
 warps; where they differ, the race must be found.
 """
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

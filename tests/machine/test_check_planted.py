@@ -1,7 +1,5 @@
 """Planted bugs are found, each on its line; their repaired twins, and kernels that are right, are silent."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

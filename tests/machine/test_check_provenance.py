@@ -1,7 +1,5 @@
 """Where addresses of a kernel come from: reaching definitions, and the variables that values lead into."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Registers without a value: results that depend on them are told of, and nothing else is."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

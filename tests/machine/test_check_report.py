@@ -1,7 +1,5 @@
 """What `lanewise.check` hands back: findings once a place, the report as text and JSON, results unchanged."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

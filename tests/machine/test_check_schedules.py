@@ -1,7 +1,5 @@
 """Checks in other orders of blocks and warps: what one order hides shows in another; a seed gives one run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

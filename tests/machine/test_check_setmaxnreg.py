@@ -1,7 +1,5 @@
 """setmaxnreg: what a check says of registers at launch is what ptxas does, seen in the machine code."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Shadow memory that one check leaves to the next: it is zero when it is taken, whatever was accessed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

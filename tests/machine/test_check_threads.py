@@ -1,7 +1,5 @@
 """A check on several processors says what a check on one says: the same findings, in the same order."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Copies by cp.async that another warp reads: waited for or not, in one round of a loop or in several."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 Takes minutes (nvcc compiles them), nvcc with a host compiler, and a checkout of CUTLASS that CUTLASS= names.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,7 +1,5 @@
 """Records that compiled code and Python share: offsets are aligned, in order, and never overlap."""
 
-from __future__ import annotations
-
 import pytest
 
 from lanewise.machine import abi

@@ -1,7 +1,5 @@
 """Loads and stores of every width, space and pattern of addresses against NumPy; how a bad one faults."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`lw.address`: device addresses of arrays, in arrays of pointers and in structs."""
 
-from __future__ import annotations
-
 import gc
 import pickle
 from concurrent.futures import ThreadPoolExecutor

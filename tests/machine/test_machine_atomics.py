@@ -1,7 +1,5 @@
 """Atomic sums, minima and maxima of floats, in global and in shared memory, against exact arithmetic."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Bulk copies, reductions and asynchronous stores on the CPU machine, early, late and at random."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

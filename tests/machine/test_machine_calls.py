@@ -1,7 +1,5 @@
 """Calls: through registers and tables, of functions that call themselves, memory from stack and heap."""
 
-from __future__ import annotations
-
 import math
 from concurrent.futures import ThreadPoolExecutor
 

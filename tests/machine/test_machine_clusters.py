@@ -1,7 +1,5 @@
 """Clusters: registers, addresses and launches as an H200 has them, distributed shared memory, barriers."""
 
-from __future__ import annotations
-
 import json
 from ast import literal_eval
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Divergence, waiting and calls: lanes, warps and blocks that wait for one another."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """`ex2.approx.f32` has the bits that an H200 returned (tests/data/h200_ex2.json)."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

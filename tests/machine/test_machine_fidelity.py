@@ -1,7 +1,5 @@
 """What a GPU may compute otherwise: marks held against ptxas's own code, approximations to their errors."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Floating-point instructions against exact arithmetic with fractions, and conversions among all formats."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

@@ -6,8 +6,6 @@ more kernels and the day's seeds (`LANEWISE_FUZZ_SEED` names the first); the fol
 alone: wgmma, TMA and clusters; `sm_100a` those with tensor memory, tcgen05 and cluster launch control.
 """
 
-from __future__ import annotations
-
 import datetime
 import json
 import math

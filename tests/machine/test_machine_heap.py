@@ -1,7 +1,5 @@
 """The device heap: malloc and free, what a check finds in it, and that it takes its time linearly."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Copies of columns of pixels (im2col) on the CPU machine: held against an H200 and a model in NumPy."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The table of instructions: its records are consistent, complete, and alone say what an opcode does."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The types that a record names are those that ptxas takes: with any other, ptxas refuses every form."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

@@ -3,8 +3,6 @@
 Forms that GPUs have from Blackwell on run on the targets that ptxas takes them for, and on no other.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Packed conversions against ml_dtypes and exact fractions; logic with predicates; choices among three."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from fractions import Fraction

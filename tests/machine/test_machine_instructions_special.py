@@ -1,7 +1,5 @@
 """Special registers, addresses of spaces, clusters of one block, hints; and refusals, each with its line."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

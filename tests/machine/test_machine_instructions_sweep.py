@@ -3,8 +3,6 @@
 What each is held against elsewhere is an oracle of its own; this finds what the oracles have in common.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

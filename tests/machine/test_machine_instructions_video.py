@@ -3,8 +3,6 @@
 After the pseudo-code of the PTX ISA, but where ptxas 13.0 has them computed in another way on every GPU.
 """
 
-from __future__ import annotations
-
 import itertools
 import operator
 from collections.abc import Callable

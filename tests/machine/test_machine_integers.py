@@ -1,7 +1,5 @@
 """Integer and bit instructions against Python's integers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

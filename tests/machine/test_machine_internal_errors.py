@@ -1,7 +1,5 @@
 """A mistake in the machine's compiler is called one: it does not read as if the PTX were at fault."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

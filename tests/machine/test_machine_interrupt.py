@@ -1,7 +1,5 @@
 """Kernels that would never end: Ctrl-C, a budget of steps, a deadlock; the process goes on as before."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Cluster launch control: running clusters take over others, each exactly once, and those never begin."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np

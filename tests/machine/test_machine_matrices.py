@@ -1,7 +1,5 @@
 """Matrix instructions on the machine against `lanewise.arith` and the catalogue's own fragments."""
 
-from __future__ import annotations
-
 import random
 from functools import cache
 

@@ -1,7 +1,5 @@
 """mbarrier: producers and consumers, tokens, transactions, waits that nobody ends, and misuse."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

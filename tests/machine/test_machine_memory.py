@@ -1,7 +1,5 @@
 """Memory spaces, atomics and asynchronous copies."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

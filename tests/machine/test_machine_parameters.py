@@ -1,7 +1,5 @@
 """Parameters of a kernel: read whole or in part, under guards and in one branch only, never beyond them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Shared memory that the system reserves: tiles of several warps use it beside the kernel's own."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Static shared memory: a kernel is charged for what it and its callees use, as ptxas charges it."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Memory that no GPU has: refused with a word, before anything of that size is set aside."""
 
-from __future__ import annotations
-
 import pytest
 
 import lanewise as lw

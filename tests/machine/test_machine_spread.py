@@ -1,7 +1,5 @@
 """`executor=`: blocks on other processes give the same bits; kernels that cannot be spread say why."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context

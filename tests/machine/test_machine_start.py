@@ -1,7 +1,5 @@
 """A kernel in a new process: from disk what was compiled before, with the same results and complaints."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

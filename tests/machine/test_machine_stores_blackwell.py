@@ -1,7 +1,5 @@
 """Stores that GPUs have from sm_100 on: of 256 bits, st.bulk, masked bulk copies, asynchronous ones."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Mistakes in products of tcgen05: the launch stops, and a sentence says which rule is broken."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

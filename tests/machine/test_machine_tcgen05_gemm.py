@@ -1,7 +1,5 @@
 """Whole products by TMA and tcgen05 in CUDA C++: a ring of stages, one block or a pair, in every schedule."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import ml_dtypes

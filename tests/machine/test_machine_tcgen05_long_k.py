@@ -3,8 +3,6 @@
 The scale factors and the two buffers lie as CUTLASS's kernels for sm_103a have them; no GPU was asked.
 """
 
-from __future__ import annotations
-
 import os
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """tcgen05.mma of every kind, form and layout: tensor memory after it, bit for bit as `arith` computes it."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from functools import cache

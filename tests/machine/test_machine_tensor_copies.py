@@ -1,7 +1,5 @@
 """Tensor copies (TMA) on the CPU machine: held against an H200's record, and against a model in NumPy."""
 
-from __future__ import annotations
-
 import re
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Tensor copies that GPUs have from sm_100 on, against models in NumPy that follow the PTX ISA."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """tcgen05.ld, st and their reductions against a model in NumPy that follows the text of the PTX ISA."""
 
-from __future__ import annotations
-
 import os
 import re
 from typing import Any

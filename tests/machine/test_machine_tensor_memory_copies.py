@@ -1,7 +1,5 @@
 """tcgen05.cp, shift and commit against a model in NumPy that follows the text of the PTX ISA."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Tensor memory of pairs of blocks, its allocation, and the order of the pipe in all schedules."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 

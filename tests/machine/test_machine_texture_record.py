@@ -4,8 +4,6 @@ The record (tests/data/textures_h200.npz) has the texels, the coordinates and th
 No `lw.texture` is sRGB, a cube map, or a line whose unused y axis has a border: those were left out.
 """
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

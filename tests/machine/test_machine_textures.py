@@ -1,7 +1,5 @@
 """Textures and surfaces on the machine: CUDA C++ kernels held to the programming guide's formulas."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

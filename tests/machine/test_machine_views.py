@@ -1,7 +1,5 @@
 """Views: arrays are parts of the memory that owns them, with its alignment and its addresses."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np

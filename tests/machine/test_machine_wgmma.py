@@ -1,7 +1,5 @@
 """wgmma on the machine: the bits of `instruction(…)`, addresses of descriptors, waits, faults, counters."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

@@ -1,7 +1,5 @@
 """wgmma on the machine, through the kernels of tests/gpu: one instruction, fed from arrays."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Products by wgmma in CUDA C++, for the machine, traces and a GPU."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 BF16 = "wgmma.mma_async.sync.aligned.m64n{}k16.f32.bf16.bf16"

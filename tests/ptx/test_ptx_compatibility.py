@@ -1,7 +1,5 @@
 """Which PTX version an instruction needs, held against ptxas; where a target runs; what a kernel tells."""
 
-from __future__ import annotations
-
 import pytest
 
 import lanewise as lw

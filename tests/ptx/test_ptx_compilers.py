@@ -1,7 +1,5 @@
 """Which compiler compiles CUDA C++: NVRTC, and nvcc where NVRTC makes no kernel of it; no module is empty."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Mangled names read in Python, as systems without a C++ runtime need it, held against the C++ runtime."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

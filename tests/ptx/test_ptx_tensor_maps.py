@@ -1,7 +1,5 @@
 """CUDA C++ that names CUtensorMap compiles under NVRTC, with the headers that people include and without."""
 
-from __future__ import annotations
-
 import pytest
 
 import lanewise as lw

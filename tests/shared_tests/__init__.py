@@ -4,8 +4,6 @@ A module here holds tests as a test file does. Test files import no other test f
 such a module with `collected_from`, or call them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any

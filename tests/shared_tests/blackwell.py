@@ -1,7 +1,5 @@
 """Real kernels of sm_100a in CUDA C++ (`kernels/blackwell`): right, and the same under every schedule."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any, NamedTuple
 

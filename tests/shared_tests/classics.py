@@ -1,7 +1,5 @@
 """Kernels that every CUDA programmer writes once: reductions, softmax, histograms, transposes, attention."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

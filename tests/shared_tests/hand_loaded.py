@@ -1,7 +1,5 @@
 """One warp of each `mma`, its registers loaded by hand in CUDA C++, against the arithmetic: bit for bit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Real kernels of sm_90a in CUDA C++ (`kernels/hopper`): exact under every schedule, without findings."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

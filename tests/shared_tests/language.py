@@ -1,7 +1,5 @@
 """What CUDA C++ has besides arithmetic: locks, variables, structs, templates, arrays, printf, assert."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Published shapes of products on the machine: WMMA, HGEMM, integers, bits, sparse; bit for bit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

@@ -1,7 +1,5 @@
 """PTX that Triton compiled for sm_80 and sm_90 (`tests/machine/triton/make.py`) on the machine."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """PTX that Triton compiled for sm_100 (`tests/machine/triton/make.py`): the bits of tcgen05's own `gemm`."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from functools import cache

@@ -5,8 +5,6 @@ registers of a trace. A probe of a thread stores when the thread has executed it
 trace says that it had at the chosen step.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Traces of CUDA C++: lines of the source, arrays by the names of parameters, calls and recursion."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

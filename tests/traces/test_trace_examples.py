@@ -1,7 +1,5 @@
 """The examples are traced: what the last stores leave in memory is what the arrays hold afterwards."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Traces in files: Perfetto's events, and a page that a browser shows without fetching anything."""
 
-from __future__ import annotations
-
 import json
 import re
 from itertools import pairwise

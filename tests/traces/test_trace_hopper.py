@@ -1,7 +1,5 @@
 """Traces of Hopper's kernels: bulk copies into shared memory, clusters, products of a warpgroup."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """Tensor memory in traces: what a kernel reads back is what the trace says, and where it came from."""
 
-from __future__ import annotations
-
 import itertools
 import pickle
 from functools import cache

@@ -1,7 +1,5 @@
 """Tensor memory on the saved page of a trace, and warps that wait for columns of it."""
 
-from __future__ import annotations
-
 import base64
 import re
 import zlib

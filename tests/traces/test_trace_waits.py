@@ -1,7 +1,5 @@
 """Who waits for whom: barriers of blocks and clusters, mbarriers, warpgroups; deadlocks too."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """lw.benchmark: how often it calls, what it measures, and what becomes of the times."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Each checker runs once, over everything.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

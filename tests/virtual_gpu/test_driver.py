@@ -16,9 +16,10 @@ from lanewise.virtual_gpu.devices import find_device
 from lanewise.virtual_gpu.driver import Driver, DriverError, Result
 from lanewise.virtual_gpu.driver.arrays import CUBEMAP, LAYERED, TexelArray, TextureSettings
 from lanewise.virtual_gpu.driver.attributes import device_attributes
-from lanewise.virtual_gpu.driver.entry_points import entry_points
+from lanewise.virtual_gpu.driver.driver import entry_points
 from lanewise.virtual_gpu.driver.modules import lz4_block, ptx_in
 from lanewise.virtual_gpu.programs.elf_file import registers_of
+from lanewise.virtual_gpu.runtime.runtime import entry_points as runtime_entry_points
 from virtual_gpu.programs import WRITE
 
 SAXPY = """
@@ -399,16 +400,38 @@ def test_contexts_are_a_stack() -> None:
 # as C calls it --------------------------------------------------------------------------------------------
 
 
-def test_every_declared_entry_point_has_a_method_that_takes_its_parameters() -> None:
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("cuInit", "u32 flags"),
+        ("cuDeviceGet", "out i32 device, i32 ordinal"),
+        ("cuMemGetInfo_v2", "out u64 free, out u64 total"),
+        ("cuMemcpyHtoD_v2", "u64 target, u64 source, u64 bytes"),
+        ("cuStreamGetCtx", "handle stream, out handle context"),
+        ("cuFuncGetParamInfo", "handle function, u64 index, out u64 offset, out u64 bytes"),
+        ("cuModuleGetFunction", "out handle function, handle module, text name"),
+        ("cuEventElapsedTime", "out f32 milliseconds, handle start, handle end"),
+        ("cuLinkAddFile_v2", "handle state, i32 type, text path, u32 count, pointer options, pointer values"),
+        ("cudaArrayGetInfo", "pointer format, pointer extent, out u32 flags, handle array"),
+        ("cudaFree", "u64 address"),
+        ("cudaMemset3D", "pitched pitched, i32 value, extent extent"),
+        (
+            "__cudaPopCallConfiguration",
+            "pointer grid, pointer block, out u64 shared_bytes, out handle stream",
+        ),
+    ],
+)
+def test_entry_points_are_declared_as_in_cuda_h(name: str, parameters: str) -> None:
+    declared = {**entry_points(), **runtime_entry_points()}[name].parameters
+    assert ", ".join(f"{'out ' * own.is_result}{own.type} {own.name}" for own in declared) == parameters
+
+
+def test_every_entry_point_has_a_method_that_takes_its_parameters() -> None:
     import inspect
 
     for name, declared in entry_points().items():
-        method = getattr(Driver, name, None)
-        if name.startswith("cuGetProcAddress"):
-            continue  # answered by the library
-        assert method is not None, name
-        signature = inspect.signature(method)
-        signature.bind(None, *declared.inputs)
+        if not name.startswith("cuGetProcAddress"):  # answered by the library
+            inspect.signature(getattr(Driver, name)).bind(None, *declared.inputs)
 
 
 def test_a_call_from_c_writes_its_results_and_returns_a_number() -> None:

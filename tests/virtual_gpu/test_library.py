@@ -11,7 +11,7 @@ from importlib.util import find_spec
 import pytest
 
 from doc_pages import environment
-from lanewise.virtual_gpu.driver.entry_points import entry_points
+from lanewise.virtual_gpu.driver.driver import entry_points
 from lanewise.virtual_gpu.library.elf import shared_library
 from lanewise.virtual_gpu.library.exported_names import exported_name, exported_names
 from lanewise.virtual_gpu.library.machine_code import AARCH64, X86_64, Processor, code

@@ -1,7 +1,5 @@
 """What numba-cuda links: the barrier of a grid, and which PTX is complete."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -3,8 +3,6 @@
 The driver's library stays in a process once it is loaded, so the products run in a process of their own.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -8,7 +8,7 @@ import pytest
 
 from lanewise.virtual_gpu.devices import find_device
 from lanewise.virtual_gpu.driver import Driver, DriverError
-from lanewise.virtual_gpu.driver.entry_points import entry_points
+from lanewise.virtual_gpu.driver.driver import entry_points
 from lanewise.virtual_gpu.frameworks.cute_dsl import RuntimeFunctions, _translation
 from lanewise.virtual_gpu.library.stand_in import Arguments, StandIn
 from virtual_gpu.programs import WRITE

@@ -90,24 +90,31 @@ def run_fp8(module: lw.Module, case: Case) -> float:
     return error_of(d, left, right.T)
 
 
+SINGLE = Case("Lj128ELj64ELj64E", (256, 192, 256), ((128, 64), (64, 64), (128, 32)))
+PAIR = Case("MajorE0ELS3_1E", (512, 256, 192), ((128, 64), (64, 64), (128, 64)))
+SWAPPED = Case("Lj32ELj128ELj64E", (64, 512, 256), ((16, 64), (128, 64), (16, 64)))
+FP8 = Case("fp8_fp4_gemm_1d1d", (256, 256, 640), ((128, 128), (128, 128), (128, 32)))
+#: What runs a kernel of a module and returns its error, and the bound of a right one.
+CASES: dict[str, tuple[Callable[[lw.Module], float], float]] = {
+    "sm100_bf16_gemm": (lambda module: run_bf16(module, SINGLE, 1, True, np.float32), 2.0**-21),
+    "sm100_bf16_gemm, pair, B by columns": (lambda module: run_bf16(module, PAIR, 2, False, BF16), 2.0**-8),
+    "sm100_bf16_gemm, pair, A and B swapped": (
+        lambda module: run_bf16(module, SWAPPED, 2, True, BF16),
+        2.0**-8,
+    ),
+    "sm100_fp8_fp4_gemm_1d1d, e4m3": (lambda module: run_fp8(module, FP8), 2.0**-20),
+}
+
+
 def main() -> None:
-    """Run every kernel of the PTX that the command line names."""
+    """Run the kernels of the PTX that the command line names: all, or those that are named behind it."""
     module = lw.load(Path(sys.argv[1]))
-    single = Case("Lj128ELj64ELj64E", (256, 192, 256), ((128, 64), (64, 64), (128, 32)))
-    pair = Case("MajorE0ELS3_1E", (512, 256, 192), ((128, 64), (64, 64), (128, 64)))
-    swapped = Case("Lj32ELj128ELj64E", (64, 512, 256), ((16, 64), (128, 64), (16, 64)))
-    fp8 = Case("fp8_fp4_gemm_1d1d", (256, 256, 640), ((128, 128), (128, 128), (128, 32)))
-    runs: dict[str, tuple[Callable[[], float], float]] = {
-        "sm100_bf16_gemm": (lambda: run_bf16(module, single, 1, True, np.float32), 2.0**-21),
-        "sm100_bf16_gemm, pair, B by columns": (lambda: run_bf16(module, pair, 2, False, BF16), 2.0**-8),
-        "sm100_bf16_gemm, pair, A and B swapped": (lambda: run_bf16(module, swapped, 2, True, BF16), 2.0**-8),
-        "sm100_fp8_fp4_gemm_1d1d, e4m3": (lambda: run_fp8(module, fp8), 2.0**-20),
-    }
-    for name, (run, bound) in runs.items():
+    for name in sys.argv[2:] or CASES:
+        run, bound = CASES[name]
         begin = time.perf_counter()
         line: dict[str, Any] = {"kernel": name}
         try:
-            error = run()
+            error = run(module)
             line |= {"error": error, "right": error <= bound}
         except lw.LanewiseError as problem:  # the next kernel is tried whatever befell this one
             line |= {"right": False, "failed": str(problem)[:300]}

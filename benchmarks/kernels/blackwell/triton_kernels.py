@@ -444,9 +444,10 @@ CASES: dict[str, tuple[Callable[[], float], float]] = {
 
 
 def main() -> None:
-    """Run the kernels whose names have one of the words given, or all."""
+    """Run all kernels, or those whose names have one of the words given; a whole name is one kernel."""
+    words = sys.argv[1:]
     for name, (run, bound) in CASES.items():
-        if len(sys.argv) > 1 and not any(word in name for word in sys.argv[1:]):
+        if words and not any(word == name if word in CASES else word in name for word in words):
             continue
         begin = time.perf_counter()
         line: dict[str, Any] = {"kernel": name, "triton": triton.__version__}

@@ -1,7 +1,5 @@
 """Batches of products as the kernels take them: the offset of each item, padding, and shares of work."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from itertools import pairwise

@@ -3,8 +3,6 @@
 Each arch uses the widest plain `mma` that it has for the formats; its model says how it adds the products up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -122,6 +120,10 @@ def compare(
     (('sm_70', 'sm_80'), 2097155.0)
     """
     left, right = np.asarray(a), np.asarray(b)
+    if object in (left.dtype, right.dtype):
+        raise LanewiseError(
+            "compare takes arrays of numbers, whose dtypes choose the instruction: lw.compare(a, b)"
+        )
     a_format, b_format = format_of(left.dtype), format_of(right.dtype)
     d_format = _result_format(a_format, c, d)
     wanted = list(GENERATIONS) if isinstance(archs, str) and archs == "all" else archs

@@ -3,8 +3,6 @@
 `fused_narrow.py` and `fused_wide.py` are built from it.
 """
 
-from __future__ import annotations
-
 from lanewise.arith.models import NAN_BITS
 from lanewise.formats import Format
 from lanewise.jit.simd import Type, Value, f32, f64, i32, u8, u16, u32

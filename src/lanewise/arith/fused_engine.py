@@ -1,7 +1,5 @@
 """Runs the fused kernel over batches and whole matrices, on all processors."""
 
-from __future__ import annotations
-
 import math
 import platform
 from dataclasses import dataclass

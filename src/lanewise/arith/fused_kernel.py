@@ -4,8 +4,6 @@ Each row of a block uses the narrow or the wide method (`fused_narrow.py`, `fuse
 bits.
 """
 
-from __future__ import annotations
-
 from lanewise.arith.decoding import decode, raw_type, with_one_nan
 from lanewise.arith.fused_narrow import exponents, narrow_block, nearest_half
 from lanewise.arith.fused_tiles import Block, PackedRows, Plan, Room, Tile

@@ -4,8 +4,6 @@ A product of two short significands is exact in f32, so is its scaling by a powe
 int32 truncates toward zero: that is the alignment rule. What does not fit goes through `fused_wide.py`.
 """
 
-from __future__ import annotations
-
 from functools import reduce
 
 from lanewise.arith.decoding import exponent_field, is_zero, power_of_two

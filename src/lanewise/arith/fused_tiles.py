@@ -1,7 +1,5 @@
 """What the fused kernels share: how a model's work is divided, and the memory that one block works on."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

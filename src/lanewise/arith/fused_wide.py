@@ -3,8 +3,6 @@
 Every step is exact in f64 until the one rounding. Infinities and NaNs are tracked separately, by signs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

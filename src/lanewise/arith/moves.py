@@ -1,7 +1,5 @@
 """ldmatrix, stmatrix and movmatrix on arrays: shared memory and addresses in, registers out, and back."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

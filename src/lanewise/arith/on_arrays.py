@@ -3,8 +3,6 @@
 It checks what is passed and brings it into the form of the engines, which do the arithmetic.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Unpack
 

@@ -4,8 +4,6 @@ Numbers in lists have to be exact in the format. Errors name the operand, what i
 there.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from lanewise.errors import LanewiseError

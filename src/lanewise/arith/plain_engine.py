@@ -1,7 +1,5 @@
 """Runs the plain kernels over batches and whole matrices, on all processors."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

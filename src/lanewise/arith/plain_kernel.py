@@ -3,8 +3,6 @@
 All have one shape: chunks of K, each summed up from a start and joined to the total.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from lanewise.arith.models import NAN_BITS, FmaChain, IntegerSum, Model, PopcountSum

@@ -4,8 +4,6 @@ It computes one instruction on one pair of matrices. The compiled loops (`fused_
 are tested against it, bit for bit.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Callable, Sequence

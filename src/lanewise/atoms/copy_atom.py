@@ -1,7 +1,5 @@
 """Copy_Atom: a copy operation on values of one type; its layouts are the traits' in units of that type."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any

@@ -3,8 +3,6 @@
 Layouts are derived from these in `copy_traits.py`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

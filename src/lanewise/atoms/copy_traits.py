@@ -4,8 +4,6 @@ A layout maps (thread, bit a thread holds) to a bit of what is copied: for matri
 of 16 bytes. CuTe numbers the bits otherwise for a few operations; only how the two sides match counts.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """Fragments: the registers, or the descriptors, that hold one thread's partition of an operand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from lanewise.atoms.value_types import ValueType

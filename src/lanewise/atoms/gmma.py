@@ -3,8 +3,6 @@
 Only the names; what they mean for operands and results is in the traits and in `compute.py`.
 """
 
-from __future__ import annotations
-
 from enum import Enum
 
 from lanewise.errors import LanewiseError

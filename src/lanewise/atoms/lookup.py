@@ -1,7 +1,5 @@
 """Finding atoms by the names of CUTLASS's operations."""
 
-from __future__ import annotations
-
 import re
 from contextlib import suppress
 from fnmatch import fnmatchcase

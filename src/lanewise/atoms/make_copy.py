@@ -1,7 +1,5 @@
 """Making tiled copies: from layouts of threads and values, after a TiledMMA's operand, after another copy."""
 
-from __future__ import annotations
-
 from lanewise.atoms.copy_atom import Copy_Atom
 from lanewise.atoms.mma_atom import MMA_Atom
 from lanewise.atoms.template import unwrapped

@@ -3,8 +3,6 @@
 A row of `GROUPS` says which instructions a prefix covers; the rest of a name is written from the instruction.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator

@@ -3,8 +3,6 @@
 Only the text is taken apart; what a name and its arguments mean is decided by those who call this.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 How such layouts are made, from threads and values or after a TiledMMA, is in `make_copy.py`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any

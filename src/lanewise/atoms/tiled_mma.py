@@ -3,8 +3,6 @@
 What a tiling can do is written for the lone atom in `mma_atom.py`; here is how many, and in what order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Whose shapes and layouts they are is said in `mma_atom.py`, and so is one thread's share.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lanewise.errors import LanewiseError

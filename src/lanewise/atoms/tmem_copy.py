@@ -3,8 +3,6 @@
 The atoms and their layouts are in `tmem_traits.py`; partitions are those of any TiledCopy.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -4,8 +4,6 @@ Everything is derived from the shapes of tcgen05.ld, st and cp in `isa/tensor_me
 such a copy lane by lane; `ValID` says where in tensor memory each of them lies.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

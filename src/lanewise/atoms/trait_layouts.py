@@ -3,8 +3,6 @@
 The traits themselves are in `mma_traits.py`.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 from lanewise.atoms.mma_traits import MMA_Traits

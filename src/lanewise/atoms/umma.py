@@ -1,10 +1,8 @@
 """CUTLASS's names of tcgen05.mma (UMMA): `SM100_MMA_F16BF16_2x1SM_SS<half_t, half_t, float, 256, 128, …>`.
 
 The name says the kind, the blocks and where A lies. Formats, M, N and orders are template arguments: the
-fields of the instruction descriptor. What CuTe says of such an operation is in `umma_traits.py`.
+fields of the instruction descriptor. What CuTe says of such an operation is in `mma_traits.py`.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Iterator

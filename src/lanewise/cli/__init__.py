@@ -4,8 +4,6 @@
 `main` runs it and turns every complaint into one line; each command has a module of its own.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import sys
@@ -27,6 +25,19 @@ _ELSEWHERE = {
     "--kernel": "--entry", "--function": "--entry", "--device": "--gpu", "--target": "--arch",
     "--sm": "--arch", "--threads": "--block", "--blocks": "--grid", "--dtype": "--a", "version": "--version",
 }  # fmt: skip
+#: Commands of other tools, and what serves instead.
+_COMMANDS_ELSEWHERE = {
+    "trace": "`lanewise debug FILE` steps through a kernel; in Python, lw.trace(kernel[grid, block], …).",
+    "profile": "`lanewise check FILE --counters` prints counters and what costs time.",
+    "bench": "In Python, lw.benchmark(f) measures.",
+    "benchmark": "In Python, lw.benchmark(f) measures.",
+    "python": "`lanewise run script.py` runs a script.",
+    "compile": "`lanewise ptx FILE` and `lanewise sass FILE` compile.",
+    "build": "`lanewise ptx FILE` and `lanewise sass FILE` compile.",
+    "info": "`lanewise doctor` says what is installed and what works.",
+    "gpu": "`lanewise run --gpu H100 FILE` runs a program on a virtual GPU.",
+    "tune": "In Python, lw.tune(a, b) measures plans of lw.matmul.",
+}
 #: Options that take the name of a GPU.
 _GPU_OPTIONS = ("--arch", "--versus", "--gpu")
 #: Endings of files that commands take.
@@ -43,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0
     """
     written = list(sys.argv[1:] if arguments is None else arguments)
+    if written[:1] == ["help"]:  # as git has it
+        written = [*written[1:2], "--help"]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without × is no reason to stop
@@ -106,8 +119,11 @@ def _complain(error: Exception, written: list[str]) -> int:
     if usage is not None:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else " ".join(["lanewise", *written[:1]])
-        hint = _unquoted(written) or _misplaced(written) or _how_written(error, path, written)
-        said = [_sentence(usage()), hint, f"See `{path} --help`."]
+        said = [_sentence(usage()), f"See `{path} --help`."]
+        if context is not None and context.parent is None and written[0] in _COMMANDS_ELSEWHERE:
+            said = [f"No such command '{written[0]}'.", _COMMANDS_ELSEWHERE[written[0]], said[-1]]
+        else:
+            said.insert(1, _unquoted(written) or _misplaced(written) or _how_written(error, path, written))
         return _say(" ".join(filter(None, said)), REFUSED)
     if os.environ.get("LANEWISE_TRACEBACK"):
         raise error
@@ -129,6 +145,8 @@ def _how_written(error: Exception, path: str, written: list[str]) -> str:
     own = _ELSEWHERE.get(option)
     if own in options:
         return f"Did you mean {own}?"
+    if len(option) == 2 and (long := [name for name in sorted(options) if name.startswith(f"-{option}")]):
+        return f"Did you mean {' or '.join(long)}?"
     if option in options and options[option].nargs > 1:
         return f"Write `{option} {options[option].metavar}`."
     if context is None or getattr(getattr(error, "param", None), "param_type_name", "") != "argument":

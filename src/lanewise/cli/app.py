@@ -1,7 +1,5 @@
 """The command tree: every command under its name, `--help` and `--version`."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from typing import Annotated, Any

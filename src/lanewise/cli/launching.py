@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     from lanewise.virtual_gpu.session import VirtualGPU
 
 FAILED = 2
+#: What pip calls the libraries that scripts with kernels import.
+_PACKAGES = {
+    "torch": "torch", "triton": "triton", "cupy": "cupy-cuda12x", "numba": "numba-cuda", "jax": "jax",
+    "cutlass": "nvidia-cutlass-dsl", "cuda": "cuda-python",
+}  # fmt: skip
 #: What libraries say where there is no GPU: torch, Numba, the CUDA runtime, Triton.
 _NO_GPU = re.compile(
     "not compiled with CUDA|no NVIDIA driver|No CUDA GPUs|CUDA_ERROR_NO_DEVICE|no CUDA-capable device|"
@@ -196,11 +201,8 @@ def module_in(
         if module.cuda is not None and module.cuda.note:
             print(f"lanewise: {module.cuda.note}", file=sys.stderr)
         return module
-    if file.suffix == ".py":
-        raise LanewiseError(
-            f"{file}: a kernel in Python shows its code in Python: print(kernel.ptx(arch)), "
-            "print(kernel.sass(arch))"
-        )
+    if not file.suffix and not file.exists():
+        raise missing_file(file)
     raise LanewiseError(f"{file}: the name of the file should end in .ptx, .cu or .py")
 
 
@@ -344,7 +346,7 @@ class Asked:
             return f"{self.file} launches nothing: {what}. Launches are those of the CUDA driver, {launches}"
         return (
             f"{self.file} launches nothing: {what}. Launches are {launches} of lanewise's kernels; those of "
-            f"Triton, Numba and CUDA C++ need a virtual GPU: lanewise check --gpu H100 {self.file}"
+            f"Triton, Numba and CUDA C++ need a virtual GPU: lanewise {self.command} --gpu H100 {self.file}"
         )
 
     def assumed(self, configured: Configured) -> tuple[str, ...]:
@@ -447,8 +449,14 @@ def run_script(
         while place is not None and place.tb_frame.f_code.co_filename != path:
             place = place.tb_next
         traceback.print_exception(type(error), error, place)
+        if isinstance(error, ModuleNotFoundError) and error.name in _PACKAGES:
+            command = f"{sys.executable} -m pip install {_PACKAGES[error.name]}"
+            print(f"{error.name} is not installed here: {command}", file=sys.stderr)
         if asked.gpu is None and gpu is None and _NO_GPU.search(str(error)):
-            print(f"It runs on a GPU that is not there: lanewise run --gpu H100 {path}", file=sys.stderr)
+            print(
+                f"It runs on a GPU that is not there: lanewise {asked.command} --gpu H100 {path}",
+                file=sys.stderr,
+            )
         return FAILED
     finally:
         sys.argv, sys.path[:] = before

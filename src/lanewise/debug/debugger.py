@@ -3,8 +3,6 @@
 It says nothing itself: the prompt and the debug adapter show where it is.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -4,8 +4,6 @@ An expression is parsed as Python and evaluated by this file alone: numbers, nam
 comparisons and a few functions. Nothing else is looked up and nothing is called.
 """
 
-from __future__ import annotations
-
 import ast
 import operator
 import re

@@ -1,7 +1,5 @@
 """The launch that is debugged: run once for each block that is looked at, from the same arrays each time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Lines of the source: which a step belongs to, through which calls it was inlined, where lines begin."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """A moment between two steps: what registers, shared memory and the arrays of the launch hold there."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Any
 

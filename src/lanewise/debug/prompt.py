@@ -1,7 +1,5 @@
 """The prompt: reads commands, completes names, keeps a history, and survives every mistake."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Callable

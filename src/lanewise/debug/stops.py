@@ -1,7 +1,5 @@
 """What makes a launch stop: breakpoints at lines, watched values, findings of the checker."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Values as text: lanes as a table, fragments and arrays as matrices, lines of the source around one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 The measures of cells and margins come from the writer; what is in the cells is the picture's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

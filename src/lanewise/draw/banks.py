@@ -3,8 +3,6 @@
 And what that means for ldmatrix, which reads eight rows of 16 bytes a phase.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any

@@ -3,8 +3,6 @@
 A tiled copy is drawn over its tile; a copy atom, which has none, over what it moves, 16 bytes a row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

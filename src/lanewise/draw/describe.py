@@ -1,7 +1,5 @@
 """Which picture an object has: one entry a kind of object, nothing else."""
 
-from __future__ import annotations
-
 from lanewise.atoms import Copy_Atom, CopyOperation, MMA_Atom
 from lanewise.atoms.tmem_traits import TensorMove
 from lanewise.draw import (

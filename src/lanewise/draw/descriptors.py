@@ -1,7 +1,5 @@
 """Matrix descriptors of wgmma and tcgen05: where each row lies in shared memory, and its banks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from operator import index
 

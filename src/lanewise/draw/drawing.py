@@ -3,8 +3,6 @@
 Fonts are monospaced, so that the room a word takes is known here.
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

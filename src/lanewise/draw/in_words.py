@@ -1,7 +1,5 @@
 """What an instruction does and how archs run it, in words without a picture."""
 
-from __future__ import annotations
-
 from lanewise.isa import Instruction
 
 

@@ -3,8 +3,6 @@
 What ldmatrix, stmatrix and movmatrix add is in moves.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from lanewise.draw.options import Options

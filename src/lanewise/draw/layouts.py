@@ -3,8 +3,6 @@
 Layouts of one mode are a row; of more than two, mode 0 runs down and all others run across.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -3,8 +3,6 @@
 The (thread, value) layouts are the atom's own; which thread reads which is nothing this module decides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from lanewise.atoms import MMA_Atom

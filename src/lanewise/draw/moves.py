@@ -1,7 +1,5 @@
 """Pictures of ldmatrix and stmatrix, each row with the lane that gives its address, and of movmatrix."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from lanewise.draw.instructions import choose, meaning, ownership

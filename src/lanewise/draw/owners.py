@@ -3,8 +3,6 @@
 Where the ownership comes from (an operand, a CuTe layout, an atom) is left to the modules beside it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

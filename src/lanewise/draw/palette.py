@@ -3,8 +3,6 @@
 Which cell has which colour is decided where its picture is described.
 """
 
-from __future__ import annotations
-
 from lanewise.errors import LanewiseError
 
 #: Cells by thread (or value, register, bank) modulo 8; black text reads well on each.

@@ -1,7 +1,5 @@
 """Pictures as SVG, HTML, LaTeX and text: what users of this room call."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Unpack
 
@@ -101,7 +99,8 @@ def save(thing: object, path: str | Path, **options: Unpack[Choices]) -> Path:
     try:
         path = Path(path)
     except TypeError:
-        raise LanewiseError(f"a picture is saved to the path of a file, not to {path!r}") from None
+        order = f"; the path comes second: save(thing, {thing!r})" if isinstance(thing, str) else ""
+        raise LanewiseError(f"a picture is saved to the path of a file, not to {path!r}{order}") from None
     suffix = path.suffix.lower()
     writer = _WRITERS.get(suffix)
     if writer is None and suffix not in _CONVERTED:

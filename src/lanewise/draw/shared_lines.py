@@ -1,7 +1,5 @@
 """Shared memory as lines of 128 bytes: one cell for each 16 bytes, under the four banks that they lie in."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

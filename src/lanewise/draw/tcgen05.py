@@ -3,8 +3,6 @@
 The layouts are tables of `isa/tensor_memory`. The tensor memory of a running kernel is in `tensor_memory.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Tensor maps: the boxes of a tensor, and how one box lies in shared memory."""
 
-from __future__ import annotations
-
 from lanewise.draw.options import Options
 from lanewise.draw.palette import PASTELS, SHARED, WHITE
 from lanewise.draw.picture import Axis, Cell, Panel, Picture

@@ -3,8 +3,6 @@
 The page is cut to the picture, and a pixel is three quarters of a point.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby, pairwise

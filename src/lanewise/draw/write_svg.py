@@ -3,8 +3,6 @@
 Looks are written as attributes, not as a style sheet, which would leak into a notebook around it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from html import escape

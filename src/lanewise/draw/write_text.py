@@ -1,7 +1,5 @@
 """Plain text of a picture: panels as tables in a monospaced font, placed as in the other pictures."""
 
-from __future__ import annotations
-
 import textwrap
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ JSON it takes; a first parameter `session` is given the session. What it returns
 it is where it is `bytes`.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import types

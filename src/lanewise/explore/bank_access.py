@@ -3,8 +3,6 @@
 The costs are those of the checker's bank model, and the layouts that are proposed are its proposals.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The answers of the room Bits: one sum as several GPUs compute it, each step of it, and where they part."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

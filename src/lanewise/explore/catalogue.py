@@ -4,8 +4,6 @@ The page compares what is typed with these words and knows nothing of instructio
 differ in N alone are one entry with the sizes that there are.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """An instruction as code to copy: a statement of PTX, inline assembly in CUDA C++, CuTe's atom, lanewise."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple

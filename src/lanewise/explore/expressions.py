@@ -5,8 +5,6 @@ Lines are `name = expression` or an expression; the last one is the result. An e
 (`logical_divide(A, (4,2))`), or several with `o` between them, which is composition.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any, NoReturn

@@ -1,7 +1,5 @@
 """Questions of the room Instructions: the list to search, and everything about one instruction."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -3,8 +3,6 @@
 Scripts are kept as text beside this file, because they use the library as its users do.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the room Kernels shows of a launch: its trace, what the checker counted, arrays, origins, SASS."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time

@@ -4,8 +4,6 @@ It can be stopped at any time by its parent, which loses nothing but the traces 
 its parent: when stdin is closed, whatever runs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -4,8 +4,6 @@ Python that was typed runs in a process of its own, with limits, which serves no
 script did to its process ends with it.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import hashlib

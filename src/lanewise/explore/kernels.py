@@ -5,8 +5,6 @@ the command line opened ran before the page did, in this process, and are kept. 
 only for the user of this machine: never where the page is exported or served to others.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import sys

@@ -1,7 +1,5 @@
 """Questions of the room Layouts: an expression of the algebra as a table of indices, and its banks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from lanewise.draw.layouts import indices_of

@@ -1,7 +1,5 @@
 """Matrices in shared memory that 64 bits or a tensor map describe: where each 16 bytes of their rows lie."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from lanewise.draw.descriptors import described_matrix

@@ -7,8 +7,6 @@ Fetch-Site, which keeps other sites out of it. Files are looked up by name in a 
 path is ever opened that was sent.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import secrets

@@ -5,8 +5,6 @@ proposed for them. The page finds the file of an answer by the question's body: 
 `fileName` in shell.js are the same.
 """
 
-from __future__ import annotations
-
 import html
 import json
 import re

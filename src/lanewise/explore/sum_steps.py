@@ -4,8 +4,6 @@ It follows the models on exact fractions, as `arith/reference.py` does and with 
 happens on the way. The last step gives the bits that the engines give.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

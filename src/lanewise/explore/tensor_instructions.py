@@ -1,7 +1,5 @@
 """What the room Instructions shows of tcgen05: lanes and columns of tensor memory in place of registers."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -6,8 +6,6 @@ LANEWISE_PATIENCE=10 in the environment makes every limit ten times as long. The
 inherit the variable.
 """
 
-from __future__ import annotations
-
 import os
 
 from lanewise.errors import LanewiseError

@@ -3,8 +3,6 @@
 A page has paragraphs, a widget with what it asks the other rooms, and a task whose answer lanewise gives.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -4,8 +4,6 @@ They keep a script that never ends, or that fills the memory, from taking the ma
 jail: the script is the user's own, and may do what the user may.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys

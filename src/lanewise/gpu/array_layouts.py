@@ -1,7 +1,5 @@
 """The shape, strides and type of arrays on a GPU, as their library, its interface or DLPack tells them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -3,8 +3,6 @@
 torch and CuPy are asked directly, everyone else through `__cuda_array_interface__` or DLPack. No copies.
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from collections.abc import Callable, Sequence

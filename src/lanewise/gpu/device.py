@@ -3,8 +3,6 @@
 The context is the device's primary one, the same that torch, CuPy, JAX and Numba use.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

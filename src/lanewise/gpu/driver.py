@@ -4,8 +4,6 @@ Nothing has to be installed but the driver itself, and a launch costs one foreig
 `faults.py`.
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p

@@ -3,8 +3,6 @@
 The driver's names of errors are the keys; it is called in `driver.py`.
 """
 
-from __future__ import annotations
-
 from lanewise.errors import LanewiseError, install_command
 
 

@@ -1,7 +1,5 @@
 """Variables of a module that is loaded on a device, read and written by the host."""
 
-from __future__ import annotations
-
 import ctypes
 
 from lanewise.gpu.device import Context

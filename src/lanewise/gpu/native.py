@@ -4,8 +4,6 @@ Arrays are read through DLPack's C exchange API, which torch has on its tensor t
 function, kept on disk; a table of a launch's own tells it what to expect. The rest it leaves to `plan.py`.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Sequence
 from ctypes import c_char_p, c_uint64, c_void_p, py_object

@@ -3,8 +3,6 @@
 `native.py` launches by one, and products repeat their launches by others.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import sys

@@ -5,8 +5,6 @@ some words are addresses, or begin a tensor map with one: they are written anew 
 kept on disk with its machine code, so that another process needs neither the kernel's source nor its PTX.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import struct

@@ -1,7 +1,5 @@
 """Streams: the handle of whatever a caller calls one, and work of one stream that another waits for."""
 
-from __future__ import annotations
-
 from lanewise.errors import LanewiseError
 from lanewise.gpu.device import Context
 

@@ -1,7 +1,5 @@
 """Tensor maps as arguments on a GPU, loaded by the few launches that have one: as bytes or as an address."""
 
-from __future__ import annotations
-
 import ctypes
 import weakref
 

@@ -5,8 +5,6 @@ launch; what a kernel wrote through a surface is copied back after it. A texture
 coordinates (tex1Dfetch) is the caller's memory itself.
 """
 
-from __future__ import annotations
-
 import struct
 import weakref
 from ctypes import byref, c_uint64, create_string_buffer

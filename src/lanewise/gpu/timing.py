@@ -4,8 +4,6 @@ The L2 cache is swept before each run. How often something is run, and what beco
 `lanewise.tuning.benchmarking`.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 

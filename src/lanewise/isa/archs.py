@@ -3,8 +3,6 @@
 Knows nothing of instructions; the catalogue's rows name their targets in the notation read here.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

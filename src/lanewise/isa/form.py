@@ -3,8 +3,6 @@
 Whether a form exists is the table's business (`table.py`); reading text is the syntax's (`syntax.py`).
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -75,7 +73,7 @@ class Form:
 
     @property
     def base_family(self) -> str:
-        """The family, sparsity aside: mma for mma.sp, wgmma for wgmma.sp."""
+        """The family without regard to sparsity: mma for mma.sp, wgmma for wgmma.sp."""
         return self.family.split(".sp")[0]
 
     @property

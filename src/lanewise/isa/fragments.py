@@ -5,8 +5,6 @@ every instruction but Volta's m8n8k4. With e elements a register and lane = 4 g 
 rows (of A; columns of B) go with g and K goes with e·t, so that a register holds e neighbours along K.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from lanewise.layout import Layout

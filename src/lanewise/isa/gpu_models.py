@@ -4,8 +4,6 @@ A generation stands for its target if it has one. Ampere has sm_80, sm_86 and sm
 same instructions.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from functools import cache

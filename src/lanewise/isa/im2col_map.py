@@ -5,8 +5,6 @@ height and depth, then in the next image; of each pixel some channels. Convoluti
 rules and the bytes are those of `cuTensorMapEncodeIm2col` (benchmarks/results/h200_im2col_maps.json).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from lanewise.errors import LanewiseError

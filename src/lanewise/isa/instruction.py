@@ -22,7 +22,7 @@ from lanewise.engines import (
     ProductOptions,
 )
 from lanewise.formats import FORMATS
-from lanewise.hints import Suggests
+from lanewise.hints import Suggests, Values
 from lanewise.isa.archs import find_arch
 from lanewise.isa.diagnosis import refuse_arch
 from lanewise.isa.form import Form, stated
@@ -75,6 +75,10 @@ class Instruction(Form, Drawn, Suggests):
             "full",
             "rows",
         )
+    } | {
+        "flops": "it is 2 * mma.m * mma.n * mma.k",
+        "ptx": "mma.text is the instruction in PTX, kernel.ptx() that of a kernel",
+        "sass": "kernel.sass() shows the machine code of a kernel",
     }
 
     # what it is ----------------------------------------------------------------------------------------
@@ -114,7 +118,7 @@ class Instruction(Form, Drawn, Suggests):
     @property
     def archs(self) -> tuple[str, ...]:
         """The archs that have it, by name."""
-        return self.legality.archs
+        return Values(self.legality.archs)
 
     @property
     def since(self) -> str:

@@ -3,8 +3,6 @@
 The figures are those of the CUDA C++ Programming Guide, compute capabilities.
 """
 
-from __future__ import annotations
-
 from lanewise.isa.archs import arch_number
 from lanewise.isa.multiprocessor import MOST_SHARED_BYTES, known_multiprocessor
 

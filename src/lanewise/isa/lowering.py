@@ -3,8 +3,6 @@
 Read off the SASS that ptxas 13.0 makes; for sm_70 and sm_72, which it no longer assembles for, not known.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from lanewise.isa.archs import arch_number

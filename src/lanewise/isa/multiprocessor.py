@@ -4,8 +4,6 @@ The figures are those of the CUDA C++ Programming Guide (compute capabilities) a
 CUDA 13. What is the same on every GPU since Volta is a constant.
 """
 
-from __future__ import annotations
-
 from lanewise.errors import LanewiseError
 from lanewise.isa.archs import arch_number
 

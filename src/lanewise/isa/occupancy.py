@@ -3,8 +3,6 @@
 The rules are those of NVIDIA's occupancy calculator; `multiprocessor.py` has the figures of each arch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 The layouts themselves are rules in `fragments.py`; what can be asked of an operand is in `operand.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple

@@ -5,8 +5,6 @@ operands written after the text are read by `statement.py`. The order is freer t
 there the scale type follows the types, and .popc the bit operation.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Held against ptxas 13.0 (PTX ISA 9.0) form by form and arch by arch in tests/isa
 Rows that ptxas accepts but no document mentions are kept, so that they can be refused by name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache

@@ -3,8 +3,6 @@
 Where a field lies is written in `tensor_map_fields.py`; what may stand in it, in `tensor_map_rules.py`.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from math import prod
 

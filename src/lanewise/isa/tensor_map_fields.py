@@ -4,8 +4,6 @@ Read off an H200: `cuTensorMapEncodeTiled` of driver 580.159 was asked for thous
 at a time (benchmarks/results/h200_tensor_maps.json). This table is all that knows where a field lies.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 #: Bytes of a tensor map, and what its address is a multiple of.

@@ -4,8 +4,6 @@ They were found and are held on an H200 (benchmarks/results/h200_tensor_maps.jso
 for every combination of types and modes, and for each size at its limits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from dataclasses import field as data_field
@@ -110,7 +108,7 @@ def _axis(tiling: Tiling, axis: int) -> str:
     return f"{number}, the innermost," if axis == 0 and len(tiling.dims) > 1 else number
 
 
-# the rules, in the order in which they are told ---------------------------------------------------------
+# the rules, in the order in which they are named ---------------------------------------------------------
 
 
 def _names(tiling: Tiling) -> str | None:

@@ -2,3 +2,7 @@
 
 Knows nothing of what is computed with it.
 """
+
+from lanewise.hints import not_called
+
+not_called(__name__, "@lanewise.kernel marks a kernel, @lanewise.device a function that kernels call")

@@ -4,8 +4,6 @@ Other libraries may have told this thread to flush subnormal numbers. The kernel
 another rounding.
 """
 
-from __future__ import annotations
-
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Memory that Python owns and machine code works in: zeroed, aligned, and where it lies."""
 
-from __future__ import annotations
-
 import ctypes
 
 import numpy as np

@@ -4,8 +4,6 @@ A small part of `llvmlite.ir` under the same names, some ten times faster: a ker
 lines. What is written is checked by LLVM when it reads it; `simd.py` is what kernels are written with.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.ir_builder import IRBuilder
 from lanewise.jit.ir_module import Block, Function, GlobalVariable, Module, Phi
 from lanewise.jit.ir_types import (

@@ -4,8 +4,6 @@ The methods have llvmlite's names. They check the types of operands, in which mi
 checks the rest when it reads the text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 

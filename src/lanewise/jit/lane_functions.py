@@ -1,7 +1,5 @@
 """What functions in the restricted Python may call: bits of numbers, lanes of vectors, addresses."""
 
-from __future__ import annotations
-
 from typing import TypeVar, overload
 
 from lanewise.jit import ir

@@ -4,8 +4,6 @@ llvmlite's Python takes longer to import than that takes to do, so its library i
 functions are known to be as expected. Compiling is `machine_code.py`'s, through llvmlite.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

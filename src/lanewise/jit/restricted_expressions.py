@@ -1,7 +1,5 @@
 """Expressions of the restricted Python, compiled to LLVM IR: a method for each kind of syntax node."""
 
-from __future__ import annotations
-
 import abc
 import ast
 import linecache

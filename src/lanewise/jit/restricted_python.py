@@ -9,8 +9,6 @@ calls of other compiled functions. Vectors that are assigned to a name are value
 itself. Everything else is an error that names the line.
 """
 
-from __future__ import annotations
-
 import ast
 import linecache
 from collections.abc import Callable

@@ -182,36 +182,24 @@ else:
     )
 
 #: Names that are loaded on first use, and the module that has them; the module itself where it has its name.
-_LATER = {
-    "clc": "blackwell.clc",
-    "tcgen05": "blackwell.tcgen05",
-    "tmem": "blackwell.tmem",
-    "cluster": "hopper.cluster",
-    "tma": "hopper.tma",
-    "mbarrier": "hopper.mbarrier",
-    "TensorMap": "hopper.tensor_map",
-    "elect_one": "hopper.warpgroup",
-    "setmaxnreg_dec": "hopper.warpgroup",
-    "setmaxnreg_inc": "hopper.warpgroup",
-    "wgmma_commit": "hopper.warpgroup",
-    "wgmma_fence": "hopper.warpgroup",
-    "wgmma_wait": "hopper.warpgroup",
-    "block_reduce": "intrinsics.reductions",
-    "block_scan": "intrinsics.reductions",
-    "warp_reduce": "intrinsics.reductions",
-    "warp_scan": "intrinsics.reductions",
-    "make_gmma_desc": "matrix.descriptor",
-    "make_umma_desc": "matrix.descriptor",
-    "vectorized": "memory.vectors",
-    "Pipeline": "tiles.pipeline",
-    "PipelineState": "tiles.pipeline",
-    "PipelineCLCFetchAsync": "tiles.umma_pipeline",
-    "PipelineTmaUmmaAsync": "tiles.umma_pipeline",
-    "PipelineUmmaAsync": "tiles.umma_pipeline",
-    "PersistentTiles": "tiles.scheduler",
-    "make_tma_copy": "tiles.tma_copy",
-    "tma_partition": "tiles.tma_copy",
+_HOMES = {
+    "blackwell.clc": "clc",
+    "blackwell.tcgen05": "tcgen05",
+    "blackwell.tmem": "tmem",
+    "hopper.cluster": "cluster",
+    "hopper.tma": "tma",
+    "hopper.mbarrier": "mbarrier",
+    "hopper.tensor_map": "TensorMap",
+    "hopper.warpgroup": "elect_one setmaxnreg_dec setmaxnreg_inc wgmma_commit wgmma_fence wgmma_wait",
+    "intrinsics.reductions": "block_reduce block_scan warp_reduce warp_scan",
+    "matrix.descriptor": "make_gmma_desc make_umma_desc",
+    "memory.vectors": "vectorized",
+    "tiles.pipeline": "Pipeline PipelineState",
+    "tiles.umma_pipeline": "PipelineCLCFetchAsync PipelineTmaUmmaAsync PipelineUmmaAsync",
+    "tiles.scheduler": "PersistentTiles",
+    "tiles.tma_copy": "make_tma_copy tma_partition",
 }
+_LATER = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "Array",

@@ -3,8 +3,6 @@
 That run is what a copy from one to the other can move as a vector.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lanewise.errors import LanewiseError

@@ -3,8 +3,6 @@
 Divide and product, which are made from it, are beside it.
 """
 
-from __future__ import annotations
-
 from lanewise.errors import LanewiseError
 
 from .int_tuple import IntTuple, is_int, product, spell

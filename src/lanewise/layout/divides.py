@@ -3,8 +3,6 @@
 Product, its counterpart, is beside it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 The ground of the layout algebra; what a Layout is and does lives in the modules above.
 """
 
-from __future__ import annotations
-
 import operator
 from abc import ABC
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Vectors common to two layouts are in common.py.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lanewise.errors import LanewiseError

@@ -3,8 +3,6 @@
 What keeps the function of a layout but changes its modes by value (coalesce, with_shape) is elsewhere.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

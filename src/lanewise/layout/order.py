@@ -3,8 +3,6 @@
 The plain column-major one is Layout(shape) itself.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lanewise.errors import LanewiseError

@@ -3,8 +3,6 @@
 Partitions by instruction fragments are in the atoms.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lanewise.errors import LanewiseError

@@ -3,8 +3,6 @@
 Division, its counterpart, is beside it.
 """
 
-from __future__ import annotations
-
 from lanewise.errors import LanewiseError
 
 from .complements import complement

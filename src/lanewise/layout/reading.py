@@ -1,7 +1,5 @@
 """Reading layouts as people write them: `((4,8),(2,2)):((32,1),(16,8))`, `Sw<3,4,3> o 0 o (8,64)`."""
 
-from __future__ import annotations
-
 import re
 
 from lanewise.errors import LanewiseError
@@ -60,7 +58,9 @@ def read_swizzle(text: str) -> Swizzle:
     """
     match = _SWIZZLE.fullmatch(text.strip())
     if match is None:
-        raise LanewiseError(f"{text!r} is no swizzle; write bits, base and shift, such as 3,4,3")
+        raise LanewiseError(
+            f"{text!r} is no swizzle; write bits, base and shift, such as 3,4,3 (128B of TMA)"
+        )
     return Swizzle(*(int(part) for part in match.groups()))
 
 

@@ -3,8 +3,6 @@
 Layouts, swizzles and compositions of them; the data of a tensor is not touched here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

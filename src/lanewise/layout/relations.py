@@ -3,8 +3,6 @@
 They hold between shapes; a layout or a tensor counts as its shape.
 """
 
-from __future__ import annotations
-
 from lanewise.layout.int_tuple import Nested
 
 from .int_tuple import as_int, product

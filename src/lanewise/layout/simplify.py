@@ -3,8 +3,6 @@
 Composition and the rest of the algebra are in the modules beside it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The shape and stride that a text spells, as CuTe prints them and as C++ writes their types."""
 
-from __future__ import annotations
-
 import re
 from typing import NoReturn
 

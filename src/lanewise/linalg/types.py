@@ -62,14 +62,14 @@ def names_taken(operand: str) -> str:
     'float16, bfloat16, float32, float64'
     """
     if operand in ("a", "b"):
-        taken = tuple(PRODUCTS)
+        accepted = tuple(PRODUCTS)
     elif operand == "out":
-        taken = _RESULTS
+        accepted = _RESULTS
     elif operand in ("q", "k", "v"):
-        taken = ("f16", "bf16")
+        accepted = ("f16", "bf16")
     else:
-        taken = ADDED if operand in ("bias", "residual") else ("f32",)
-    return ", ".join(FORMATS[name].dtype_name for name in taken)
+        accepted = ADDED if operand in ("bias", "residual") else ("f32",)
+    return ", ".join(FORMATS[name].dtype_name for name in accepted)
 
 
 def product_of(a: Format, b: Format) -> Product:

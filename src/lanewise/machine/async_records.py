@@ -1,7 +1,5 @@
 """Records of asynchronous operations, such as copies by TMA: one with its operands, and those pending."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 from lanewise.jit.record_layout import pointer, table
@@ -51,7 +49,7 @@ class AsyncOperation(RecordLayout):
     source = field()
     source_bytes = field()
     target = field()
-    #: The bytes that are copied, and that the mbarrier is told of.
+    #: The bytes that are copied, and that the mbarrier counts.
     size = field()
     #: A function(target, source, bytes) that reduces; 0: the bytes are copied.
     combine = field()

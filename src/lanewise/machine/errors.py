@@ -3,8 +3,6 @@
 Compiled code detects faults in `warp_ops/` and `codegen/scheduler.py`; `runtime/fault_report.py` words them.
 """
 
-from __future__ import annotations
-
 from lanewise.errors import LanewiseError
 
 

@@ -6,8 +6,6 @@ The memory is 128 lanes of 512 columns of 32 bits, lane after lane: the word at 
 blocks that run there share it; here each block has all of it to itself, as if it were alone there.
 """
 
-from __future__ import annotations
-
 from lanewise.machine.abi import RecordLayout, field
 
 TENSOR_LANES, TENSOR_COLUMNS = 128, 512

@@ -55,17 +55,13 @@ if TYPE_CHECKING:
     from lanewise.ptx.tools.toolkit import ToolFailed, ToolMissing
 
 #: Loaded on first use: the outside tools, which PTX that is there does without.
-_LATER = {
-    "Cubin": "tools.assembler",
-    "Resources": "tools.assembler",
-    "nvdisasm": "tools.assembler",
-    "ptxas": "tools.assembler",
-    "CudaSource": "cuda_source",
-    "cuda": "cuda_source",
-    "nvrtc": "tools.runtime_compiler",
-    "ToolFailed": "tools.toolkit",
-    "ToolMissing": "tools.toolkit",
+_HOMES = {
+    "tools.assembler": "Cubin Resources nvdisasm ptxas",
+    "cuda_source": "CudaSource cuda",
+    "tools.runtime_compiler": "nvrtc",
+    "tools.toolkit": "ToolFailed ToolMissing",
 }
+_LATER = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "Address",

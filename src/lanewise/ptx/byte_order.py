@@ -1,7 +1,5 @@
 """The byte order of NumPy types: a GPU is little-endian."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -4,8 +4,6 @@ What a matrix instruction needs, the catalogue says; for other instructions, one
 ptxas, which names the version that an instruction wants.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

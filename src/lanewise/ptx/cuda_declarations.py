@@ -3,8 +3,6 @@
 This reads declarations as people write them, not all of C++: what it does not understand, it does not know.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 The Module keeps its source, so that instances of templates can be compiled when they are asked for.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Container, Iterable
@@ -23,7 +21,7 @@ from lanewise.ptx.model.names import matching
 from lanewise.ptx.syntax.parser import parse
 from lanewise.ptx.text_or_path import read_text_or_path
 from lanewise.ptx.tools.offline_compiler import find_nvcc, host_compiler, nvcc
-from lanewise.ptx.tools.toolkit import EXTRA, ToolFailed, ToolMissing
+from lanewise.ptx.tools.toolkit import ToolFailed, ToolMissing, extra
 from lanewise.tracebacks import short_traceback
 
 _COMPILERS = (None, "nvrtc", "nvcc")
@@ -99,8 +97,8 @@ class CudaSource(CompiledSource):
         if not has_nvcc():
             raise ToolMissing(
                 f"host code launches the template {name} with arguments that only a compiler of host code "
-                f"deduces: nvcc, which {EXTRA} brings, and a C++ compiler such as g++; or name the instance, "
-                f'as in module["{name}<64>"]'
+                f"deduces: nvcc, which {extra()} brings, and a C++ compiler such as g++; or name the "
+                f'instance, as in module["{name}<64>"]'
             )
         return _by_nvcc(self)
 

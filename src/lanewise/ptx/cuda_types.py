@@ -1,7 +1,5 @@
 """The types of CUDA C++ that have a fixed layout, as NumPy has them: numbers, half, vectors."""
 
-from __future__ import annotations
-
 import re
 from functools import cache, lru_cache
 from typing import NamedTuple

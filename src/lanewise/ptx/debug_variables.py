@@ -4,8 +4,6 @@ PTX has DWARF 2 as directives of bytes. A register is a number there whose bytes
 "%f1". Only what registers hold is read; arrays and whatever lies in memory are left out.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ What is in doubt is kept. If the compiler then complains inside a declaration th
 left out as well and the rest compiled again. The PTX is kept on disk.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

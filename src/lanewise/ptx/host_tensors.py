@@ -1,7 +1,5 @@
 """Tensors of other libraries in host memory, torch's above all, as NumPy arrays of the same memory."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The shape of a launch: grid, block, dynamic shared memory and cluster, as every engine takes it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from lanewise.isa.multiprocessor import WARP

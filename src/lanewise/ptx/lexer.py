@@ -3,8 +3,6 @@
 Leaves the grammar to the parsers. Offsets are into `code`; lines and columns are those of the text.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 

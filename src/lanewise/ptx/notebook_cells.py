@@ -1,7 +1,5 @@
 """Files as messages name them: a cell of a notebook by its number, as `cell In[2]`."""
 
-from __future__ import annotations
-
 import linecache
 import sys
 

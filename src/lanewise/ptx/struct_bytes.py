@@ -1,7 +1,5 @@
 """Structs by value: what a caller passes for one (bytes, ctypes, NumPy, numbers) as the parameter's bytes."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The complaint about PTX text that cannot be read: where, what was found, what could have stood there."""
 
-from __future__ import annotations
-
 from lanewise.errors import LanewiseError
 
 #: How much of a long source line the message shows around the place.

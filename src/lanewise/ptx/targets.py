@@ -3,8 +3,6 @@
 Which version a module needs for what it uses is in `compatibility.py`.
 """
 
-from __future__ import annotations
-
 import re
 
 from lanewise.errors import LanewiseError

@@ -3,8 +3,6 @@
 `lw.tensor_map` makes them. The 128 bytes and the rules are in `isa/`; the address is the engine's business.
 """
 
-from __future__ import annotations
-
 from operator import index
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One argument that is a path, or text: which of them it is, and what stands there."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -4,8 +4,6 @@
 among its parameters. What a fetch returns is the business of the engine that runs the kernel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod

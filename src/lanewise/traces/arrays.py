@@ -1,7 +1,5 @@
 """Arrays that a traced kernel touched: its arguments in global memory, its variables in shared memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Comparison of two traces: the first step at which two runs part, and in what."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

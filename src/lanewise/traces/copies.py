@@ -3,8 +3,6 @@
 These are copies, and what a block gives to the pipe of tcgen05: products, copies, shifts and commits.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -3,8 +3,6 @@
 Only values count: the registers that an address was computed from are no sources of what was loaded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Words for what lies at an address: an element of an argument, of an array in shared memory, a variable."""
 
-from __future__ import annotations
-
 from lanewise.machine import abi
 from lanewise.machine.tensor_memory_records import LANE_BYTES
 from lanewise.traces.arrays import source_name

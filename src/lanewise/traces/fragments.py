@@ -1,7 +1,5 @@
 """Fragments in a trace: the matrix that the lanes of a warp hold together, by the catalogue's layouts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple

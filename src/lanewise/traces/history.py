@@ -1,7 +1,5 @@
 """What a log says of the past: who wrote a register of a lane or a byte of memory last, and with what."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """The names by which a trace is asked: registers of the PTX, and variables of a kernel written in Python."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 The page has the log itself, compressed, with the tables to read it; `page.html` is what shows it.
 """
 
-from __future__ import annotations
-
 import base64
 import html
 import json

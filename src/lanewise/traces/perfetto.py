@@ -3,8 +3,6 @@
 An instruction takes one microsecond of the picture: the machine runs one after the other, and has no clock.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

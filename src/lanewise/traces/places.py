@@ -1,7 +1,5 @@
 """Places that hold values: bytes of a register in one lane, bytes of memory; and how users name them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Any

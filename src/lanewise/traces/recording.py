@@ -3,8 +3,6 @@
 Steps and traces stand on it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path

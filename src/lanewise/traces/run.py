@@ -1,7 +1,5 @@
 """`lanewise.trace`: runs a kernel on the CPU machine and keeps every instruction of the chosen blocks."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A source: a value that an instruction took to make another one."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from lanewise.formats import Format

@@ -1,7 +1,5 @@
 """A step of a trace: one instruction of one warp, and what the warp and its block held after it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

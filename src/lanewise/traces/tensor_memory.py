@@ -4,8 +4,6 @@ What operations have written is in the log (`machine/tracer/tensor_log.py`); wha
 off its operands here, as the lanes held them when it was executed.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from functools import cached_property

@@ -1,7 +1,5 @@
 """What words of tensor memory, and registers that tcgen05.ld filled, were made from."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """What elements of a wgmma's result were made from: A and B through matrix descriptors, or A in registers."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

@@ -3,8 +3,6 @@
 The times of single runs on a GPU are taken in `lanewise.gpu.timing`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter

@@ -4,10 +4,10 @@ How it is built:
 
 - `devices.py` is the table of GPUs by name: memory, multiprocessors, clocks. Limits of a block and of a
   multiprocessor come from `isa/`, so that they stand once.
-- `driver/` is the CUDA driver API in Python. `entry_points.py` declares every entry point once, as C does,
-  with the direction of each parameter. A declared entry point that `Driver` has a method for is supported;
-  every other one answers CUDA_ERROR_NOT_SUPPORTED. The log (`LANEWISE_GPU_LOG=1`), the decoding of C
-  arguments and the exported names of the shared library derive from this table.
+- `driver/` is the CUDA driver API in Python. An entry point is a method of `Driver`, whose annotations say
+  what C knows of it (`entry_points.py` explains them); every other one answers CUDA_ERROR_NOT_SUPPORTED. The
+  log (`LANEWISE_GPU_LOG=1`), the decoding of C arguments and the exported names of the shared library derive
+  from the methods.
 - Device addresses are host addresses. Memory that a kernel may access is entered into the machine's address
   book under its own address: nothing is copied, and a pointer inside a struct or in another array is valid on
   both sides. Bounds are checked as in every launch.
@@ -25,8 +25,6 @@ How it is built:
   a copy without NVIDIA's runtime, and main() is called in a thread of this process.
 - `session.py` is the context manager that connects them, with the list of launches and their findings.
 """
-
-from __future__ import annotations
 
 import sys
 from types import ModuleType

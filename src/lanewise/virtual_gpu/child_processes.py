@@ -4,8 +4,6 @@ A folder holds what children need to know, and the records of their launches. Ch
 environment variable; `child_site/sitecustomize.py`, which is on their PYTHONPATH, enters the virtual GPU.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import tempfile

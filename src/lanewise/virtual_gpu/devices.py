@@ -3,8 +3,6 @@
 What is the same for all GPUs of an arch (shared memory, warps, limits of a block) is in `isa/`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from lanewise.errors import LanewiseError

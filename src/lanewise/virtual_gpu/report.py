@@ -1,7 +1,5 @@
 """What the checks of a virtual GPU found in a whole program: `gpu.report`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field

@@ -8,9 +8,10 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lanewise.errors import LanewiseError
+from lanewise.hints import Suggests
 from lanewise.launch import LAUNCHES
 from lanewise.machine.runtime.initialised_bytes import INITIALISED
 from lanewise.tracebacks import short_traceback
@@ -66,7 +67,7 @@ class LaunchRecord:
     process: int = 0
 
 
-class VirtualGPU(FrameworkState):
+class VirtualGPU(FrameworkState, Suggests):
     """A CUDA device made of the CPU machine, as a context manager; `lw.virtual_gpu` makes one.
 
     Within it Triton's kernels, unchanged, run on the CPU, on tensors of torch in host memory or on "cuda"
@@ -79,6 +80,10 @@ class VirtualGPU(FrameworkState):
     ...     gpu.driver.cuDeviceComputeCapability(0)
     (9, 0)
     """
+
+    INSTEAD: ClassVar = dict.fromkeys(
+        ("run", "launch", "start", "use"), "launches inside `with lw.virtual_gpu(…) as gpu:` run on it"
+    )
 
     def __init__(
         self,

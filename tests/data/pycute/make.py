@@ -10,8 +10,6 @@ name of the exception that pycute raised. The first line, which starts with #, s
 record was made.
 """
 
-from __future__ import annotations
-
 import datetime
 import gzip
 import importlib

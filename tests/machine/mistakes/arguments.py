@@ -1,7 +1,5 @@
 """Arguments of planted kernels that one word cannot describe: views of one array, arrays at odd addresses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -24,8 +24,6 @@ sm_90a has; its sources share `hopper/instructions.cuh`. Those of `blackwell/` a
 where a constant decides which twin is traced; there the comment begins with `# @`, and `#!` marks a line.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterator

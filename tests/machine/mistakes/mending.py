@@ -4,8 +4,6 @@
 between lines, and prints what became of them. Words on the command line pick pairs by name, cause or file.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import sys

@@ -6,8 +6,6 @@ pair as JSON; `--markdown RECORD` prints a table beside what `benchmarks/sanitiz
 compute-sanitizer.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

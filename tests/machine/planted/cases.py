@@ -6,8 +6,6 @@ named, one of them is. The line above a kernel has its launch, [grid, block, sha
 as `lanewise run` takes them; `!` after one makes it read-only. In silent.cu nothing is due.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from dataclasses import dataclass

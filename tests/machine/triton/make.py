@@ -4,8 +4,6 @@ Needs `pip install triton torch` (no GPU): `python tests/machine/triton/make.py`
 those of benchmarks/kernels/blackwell/triton_kernels.py; their PTX is in blackwell.zip.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import zipfile

@@ -1,7 +1,5 @@
 """`lanewise cache`: what was compiled and is kept on disk for the next process; shown, or cleared."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from enum import StrEnum

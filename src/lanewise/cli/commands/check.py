@@ -222,7 +222,7 @@ def _script(asked: Asked, schedules: list[str | int], wanted: Wanted, on_gpu: Gp
     if gpu is not None:
         reports += gpu.report.parts
     verdict = _show(reports, wanted)
-    if gpu is not None:
+    if gpu is not None and (gpu.report.launches or not status):
         print(f"lanewise: {gpu.report.summary}", file=sys.stderr)
     if not status and (missed := _nothing_checked(asked, reports, gpu, on_gpu)):
         print(f"lanewise: {missed}", file=sys.stderr)

@@ -109,6 +109,11 @@ def compute(
     if arch is None and not everywhere:
         raise LanewiseError("give the arch whose bits are wanted: --arch sm_80, --arch H100, …")
     bits = instruction_descriptor(options.descriptor)
+    if not a.suffix and not a.exists():
+        raise LanewiseError(
+            f"{a} is no file: an instruction of several words is written in quotes here, "
+            f'lanewise compute "{instruction} {a}" a.npy b.npy'
+        )
     subject = instruction_named(instruction, arch=arch, a_source=options.a_source, descriptor=bits)
     if not subject.multiplies:
         raise LanewiseError(

@@ -1,7 +1,5 @@
 """`lanewise doctor`: what is installed, which GPU there is, what works, and what to install for the rest."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

@@ -1,7 +1,5 @@
 """`lanewise ptx`: the PTX that NVRTC makes of CUDA C++, or a PTX file read and written again."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -13,12 +11,18 @@ import typer
 from lanewise.cli.input.compiling import CompilingOptions
 from lanewise.cli.input.option_groups import with_groups
 from lanewise.cli.input.options import ArchName
-from lanewise.cli.launching import entry_of, module_in, require_code
+from lanewise.cli.launching import Asked, entry_of, launched_by, module_in, require_code, what_it_prints
 
 
 @with_groups
 def ptx(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="CUDA C++ (.cu), or PTX to be tidied.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="CUDA C++ (.cu), PTX to be tidied, or a Python script (.py) that launches kernels.",
+        ),
+    ],
     arch: ArchName = None,
     entry: Annotated[
         str | None,
@@ -43,9 +47,15 @@ def ptx(
     lanewise ptx kernel.cu --arch sm_90 > kernel.ptx
     lanewise ptx gemm.cu --entry "mm<half, float>" -o gemm.ptx --lines
     lanewise ptx cute.cu -I cutlass/include --std c++20 --arch H100
+    lanewise ptx script.py --entry hgemm           kernels that the script launches, each once
     """
     from lanewise.ptx.model.one_kernel import one_kernel
 
+    if file.suffix == ".py":
+        with what_it_prints(True):  # stdout is for the PTX
+            entries = launched_by(Asked(file, compilation=compiling.compilation, arch=arch), entry)
+        modules = {str(kernel.module): kernel.module for kernel in entries}
+        return partial(_write, "\n".join(modules), output)
     module = module_in(file, arch, compiling.compilation, lines=lines)
     if entry is not None:
         kernel = entry_of(module, file, entry)
@@ -55,12 +65,12 @@ def ptx(
     else:
         require_code(module, file)
         text = module.text if module.cuda is not None else str(module)
+    return partial(_write, text, output)
+
+
+def _write(text: str, output: Path | None) -> None:
     if output is not None:
         output.write_text(text)
-        return partial(_say, "")
-    return partial(_say, text)
-
-
-def _say(text: str) -> None:
+        return
     sys.stdout.write(text)
     sys.stdout.flush()

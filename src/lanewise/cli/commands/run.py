@@ -276,6 +276,8 @@ def _script(asked: Asked, json: bool, workers: str | None) -> int:
     columns = tuple(name for name, _ in ran[0].pairs) if ran else ()
     table = Table("", columns, [tuple(value for _, value in launch.pairs) for launch in ran])
     note = f"{len(ran)} launches." if len(ran) != 1 else "1 launch."
+    if not ran and not status and asked.gpu is None:
+        note = f"{asked.nothing_launched('it only ran as Python runs it')}."
     if gpu is not None and (elsewhere := sum(launch.process != os.getpid() for launch in gpu.launches)):
         note = f"{note[:-1]}, and {elsewhere} in processes that the program started."
     answer = Answer(

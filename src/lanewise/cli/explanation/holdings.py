@@ -3,8 +3,6 @@
 Answers about a lane, an element or a register; whole layouts are in `layouts`, the instruction in `summary`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Whole layouts of an operand: every element with its holders, or every lane with its registers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from lanewise.cli.explanation.holdings import Holding, holdings_in, holdings_of, places

@@ -1,7 +1,5 @@
 """The questions that `lanewise explain` takes as options, at most one at a time, and who answers each."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """What an instruction is: `lanewise explain` without a question."""
 
-from __future__ import annotations
-
 from itertools import groupby
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What `explain` says of tensor memory: lanes and columns of products, loads, stores and copies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Options for CUDA C++, which `run`, `check`, `ptx` and `sass` share, and what they ask of the compiler."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Options of `lanewise draw` that several of its commands share, declared once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

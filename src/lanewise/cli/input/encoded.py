@@ -1,7 +1,5 @@
 """Encoded descriptors and tensor maps on the command line: 64 bits, or 128 bytes as text or in a file."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Options that several commands share are declared once, and handed on together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import wraps

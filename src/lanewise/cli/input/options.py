@@ -1,7 +1,5 @@
 """Options that several commands share, declared once."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -3,8 +3,6 @@
 Commands build these; how they look on a terminal, in a pipe or in a file is left to `render`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Ctrl-C that is heard also while a compiler works: Python hears it between two of its own steps only."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Names of C++ kernels in a table or beside a bar: template arguments fill pages, so they are folded."""
 
-from __future__ import annotations
-
 #: The most columns of a kernel's name in a table.
 COLUMNS = 100
 _OPENING, _CLOSING = "<(", ">)"

@@ -1,7 +1,5 @@
 """A bar on stderr for launches that take their time: blocks done, blocks in all, the time left."""
 
-from __future__ import annotations
-
 import sys
 import time
 from types import TracebackType

@@ -1,7 +1,5 @@
 """The debug adapter: answers the requests of an editor by moving and asking a debugger."""
 
-from __future__ import annotations
-
 import _thread
 import contextlib
 import io

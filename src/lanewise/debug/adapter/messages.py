@@ -1,7 +1,5 @@
 """Messages of the Debug Adapter Protocol: `Content-Length: N`, an empty line, and N bytes of JSON."""
 
-from __future__ import annotations
-
 import json
 import threading
 from typing import Any, BinaryIO

@@ -3,14 +3,13 @@
 Matrix instructions of a warp or warpgroup are in `isa/catalogue.py`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 
 from lanewise.engines import Drawn
 from lanewise.errors import IllegalInstruction, LanewiseError
+from lanewise.hints import Values
 from lanewise.isa.archs import describe_targets, find_arch
 from lanewise.isa.asynchronous.table import Row, archs_of, families, rows
 from lanewise.isa.asynchronous.words import OPCODES, meaning
@@ -50,7 +49,7 @@ class AsyncInstruction(Drawn):
     @property
     def archs(self) -> tuple[str, ...]:
         """The archs that have it, by name."""
-        return archs_of(self.row)
+        return Values(archs_of(self.row))
 
     @property
     def since(self) -> str:

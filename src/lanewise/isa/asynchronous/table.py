@@ -4,8 +4,6 @@ A row is a pattern of words. Held against ptxas 13.0 (PTX ISA 9.0) form by form 
 tests/isa/test_isa_asynchronous.py. What the words mean is in `words.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache

@@ -3,8 +3,6 @@
 The layouts are tables of `isa/tensor_memory`; here they are asked element by element.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from lanewise.errors import LanewiseError

@@ -1,7 +1,5 @@
 """What the words of asynchronous instructions mean. Which of them go together is in `table.py`."""
 
-from __future__ import annotations
-
 import re
 
 #: What an opcode does, in a sentence.

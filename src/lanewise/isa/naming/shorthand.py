@@ -1,7 +1,7 @@
 """Names of instructions as people say them: `m16n8k16 bf16`, `wmma 16x16x16 half`, `HMMA.16816.F32`.
 
 PTX text, which has .sync and .aligned, is read strictly by `syntax.py`. A name has neither: its words narrow
-down the forms of the catalogue. If one form is left, it is meant; else those that are left are told, the
+down the forms of the catalogue. If one form is left, it is meant; else those that are left are listed, the
 usual ones first. Names of CUTLASS are looked up by `atoms/`.
 """
 
@@ -376,12 +376,12 @@ def usual(candidates: list[Candidate], flags: Iterable[str]) -> list[Candidate]:
     for prefers in preferences:
         candidates = [candidate for candidate in candidates if prefers(candidate[0])] or candidates
     seen: Counter[str] = Counter()
-    turns = []
+    numbered = []
     for candidate in sorted(candidates, key=_rarity):
         kind = _type_of(candidate[0])
-        turns.append((seen[kind], candidate))
+        numbered.append((seen[kind], candidate))
         seen[kind] += 1
-    return [candidate for _, candidate in sorted(turns, key=lambda turn: turn[0])]
+    return [candidate for _, candidate in sorted(numbered, key=lambda pair: pair[0])]
 
 
 def _type_of(form: Form) -> str:

@@ -3,8 +3,6 @@
 PTX text, whose words are all words of a form, is read by `asynchronous/instruction.py`.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any, NamedTuple
 

@@ -3,8 +3,6 @@
 The layouts are tables in `accumulators.py`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ Facts: PTX ISA, "Scale factors in tensor memory"; CUTLASS's tmem_sf_frg
 (tests/isa/cutlass_tcgen05_layouts.json). None was seen on a GPU.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from lanewise.isa.tensor_memory.accumulators import PARTITION

@@ -5,8 +5,6 @@ and copies of one thread take effect in the order in which it issues them, and n
 order before a commit has arrived at its mbarrier.
 """
 
-from __future__ import annotations
-
 from lanewise.lang.blackwell.tmem import TensorMemory
 from lanewise.lang.hopper.mbarrier import Mbarrier, Mbarriers, barrier_address
 from lanewise.lang.hopper.tma import multicast_mask

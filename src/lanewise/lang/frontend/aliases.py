@@ -5,8 +5,6 @@ that, and does not have to as long as nobody changes one of them in place. So it
 raises an error once one is changed while another is still in reach.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 

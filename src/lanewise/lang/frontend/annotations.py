@@ -56,49 +56,10 @@ if TYPE_CHECKING:
     Constexpr = Any
 
     if MYPY:
-        from lanewise.lang.frontend.any_annotation import Array, Ptr, TensorMap
+        from lanewise.lang.frontend.any_annotation import Array as Array
+        from lanewise.lang.frontend.any_annotation import Ptr as Ptr
+        from lanewise.lang.frontend.any_annotation import TensorMap as TensorMap
     else:
-        from lanewise.lang.hopper.tensor_map import TensorMap
-        from lanewise.lang.memory.array import Array
-        from lanewise.lang.memory.pointer import Pointer as Ptr
-
-    __all__ = [
-        "Array",
-        "Constexpr",
-        "Ptr",
-        "TensorMap",
-        "b1",
-        "bf16",
-        "bf16x2",
-        "e2m1",
-        "e2m1x2",
-        "e2m3",
-        "e2m3x2",
-        "e3m2",
-        "e3m2x2",
-        "e4m3",
-        "e4m3x2",
-        "e5m2",
-        "e5m2x2",
-        "f16",
-        "f16x2",
-        "f32",
-        "f64",
-        "i8",
-        "i16",
-        "i32",
-        "i64",
-        "pred",
-        "s4",
-        "s8",
-        "s32",
-        "tf32",
-        "u4",
-        "u8",
-        "u16",
-        "u32",
-        "u64",
-        "ue4m3",
-        "ue8m0",
-        "ue8m0x2",
-    ]
+        from lanewise.lang.hopper.tensor_map import TensorMap as TensorMap
+        from lanewise.lang.memory.array import Array as Array
+        from lanewise.lang.memory.pointer import Pointer as Ptr  # noqa: F401 (passed on)

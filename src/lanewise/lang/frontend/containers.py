@@ -3,8 +3,6 @@
 `heap.py` follows these contents from object to object; what branches and loops do with them is in `merge.py`.
 """
 
-from __future__ import annotations
-
 import sys
 import sysconfig
 from collections import deque

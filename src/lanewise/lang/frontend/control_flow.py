@@ -282,6 +282,15 @@ class Runtime:
         if callable(value) and not isinstance(value, Traced):
             raise current().error(f"{text} is a function that is not called: write {text}()")
 
+    def not_none(self, value: object, name: str) -> AnyValue:
+        """Return a parameter of a kernel that is compared with None, if Python knows the answer."""
+        if isinstance(value, Traced):
+            raise current().error(
+                f"`{name} is None` is decided before the kernel runs, when {name} is {describe(value)}: "
+                f"`{name} == 0` asks for a null pointer, which None is when a kernel is launched"
+            )
+        return value
+
     def not_(self, value: object) -> AnyValue:
         """Return `not a`, a predicate where a is traced."""
         return invert(as_predicate(value)) if isinstance(value, Traced) else not value

@@ -3,8 +3,6 @@
 Kernels themselves, which are launched, are in `kernel.py`.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from functools import update_wrapper

@@ -4,8 +4,6 @@ A container that both branches hold stays itself, and its contents are joined in
 one location holds become a third one, whose aliases are followed in `aliases.py`.
 """
 
-from __future__ import annotations
-
 from lanewise.formats import f32
 from lanewise.lang.frontend.aliases import note_uncertain
 from lanewise.lang.frontend.containers import empty_copy, frozen_with, in_words, set_contents

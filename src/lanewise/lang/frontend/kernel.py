@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import update_wrapper
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, overload
 
 from lanewise.engines import SHOW_HTML
-from lanewise.hints import instead_of_attribute
+from lanewise.hints import called, instead_of_attribute
 from lanewise.isa import find_arch
 from lanewise.lang.frontend.block_needs import BlockNeeds
 from lanewise.lang.frontend.launching import ConfiguredKernel
@@ -70,6 +70,18 @@ class Kernel:
                 f"{name} of the kernel {self.name} cannot be set: define the function anew, with @lw.kernel"
             )
         super().__setattr__(name, value)
+
+    INSTEAD: ClassVar = (
+        dict.fromkeys(
+            ("src", "source", "code", "fn", "func"),
+            "kernel.function is the Python, kernel.ptx() the PTX",
+        )
+        | {"asm": "kernel.ptx() and kernel.sass() return its code"}
+        | dict.fromkeys(
+            ("to", "cuda", "cpu", "compile"),
+            "it is compiled when it is launched, and runs where its arrays are",
+        )
+    )
 
     if not TYPE_CHECKING:  # a type checker has to know the attributes
 
@@ -220,6 +232,7 @@ class Kernel:
 
     # PTX and machine code -------------------------------------------------------------------------------
 
+    @called
     @short_traceback
     def ptx(self, arch: str | None = None, **constants: object) -> str:
         """Return the PTX, for an arch and the values of the Constexpr parameters."""
@@ -232,6 +245,7 @@ class Kernel:
 
         return ptxas(self.module(arch, **constants), arch, options=["--generate-line-info"])
 
+    @called
     @short_traceback
     def sass(
         self, arch: str | None = None, *, lines: bool = False, encodings: bool = False, **constants: object

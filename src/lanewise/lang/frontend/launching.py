@@ -125,10 +125,10 @@ def split_arguments(
     """Return the arguments of a launch, checked, and apart from them the values of the Constexpr ones."""
     parameters = kernel.parameters
     names = [parameter.name for parameter in parameters]
+    count = f"{len(names)} argument{'s' if len(names) != 1 else ''}"
+    takes = f"{kernel.name} takes {count} ({', '.join(names)})"
     if len(args) > len(parameters):
-        raise KernelError(
-            f"{kernel.name} takes {len(parameters)} arguments ({', '.join(names)}); {len(args)} are given"
-        )
+        raise KernelError(f"{takes}; {len(args)} are given")
     given = dict(zip(names, args, strict=False))
     for name, value in kwargs.items():
         if name not in names:
@@ -140,10 +140,7 @@ def split_arguments(
         parameter.name for parameter in parameters if parameter.name not in given and parameter.required
     ]
     if missing:
-        raise KernelError(
-            f"{kernel.name} takes {len(parameters)} arguments ({', '.join(names)}); {', '.join(missing)} "
-            f"{'is' if len(missing) == 1 else 'are'} missing"
-        )
+        raise KernelError(f"{takes}; {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
     arguments, constants = [], {}
     for parameter in parameters:
         value = given.get(parameter.name, parameter.default)
@@ -162,13 +159,16 @@ def _check_pointer(kernel: TraceableKernel, parameter: Parameter, value: object)
     """Return the argument for a pointer parameter; an error unless it is an array of its dtype."""
     import numpy as np
 
+    is_tensor = type(value).__module__ == "torch"
     value = host_array(value)
     dtype = getattr(value, "dtype", None)
     wanted = parameter.kind.dtype
     if isinstance(value, np.ndarray) and dtype != wanted.dtype and not _holds_raw_words(wanted, dtype):
+        name = wanted.dtype.name
+        convert = f"tensor.to(torch.{name})" if is_tensor else f"array.astype({_numpy_name(wanted.dtype)})"
         raise KernelError(
             f"{kernel.name}: {parameter.name} is {parameter.kind} and takes arrays of dtype {wanted.dtype}, "
-            f"not of {dtype}; array.astype({_numpy_name(wanted.dtype)}) converts it"
+            f"not of {dtype}; {convert} converts it"
         )
     if isinstance(value, bool | float | list | tuple | str):
         raise KernelError(

@@ -3,8 +3,6 @@
 Works on the syntax tree of one function; what is done with the names is left to `rewrite.py`.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ that the body binds gets containers of its own, since the next round may find an
 lists and attributes do so too where several locations hold one; what else is shared stays shared.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 from lanewise.lang.frontend.aliases import may_be_aliases_of, may_be_one, note_uncertain

@@ -3,8 +3,6 @@
 Rewritten functions reach them through `control_flow.py`; the variables that they carry are in `merge.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from math import gcd
 

@@ -4,8 +4,6 @@ Which names are carried is found by `liveness.py`; two branches are joined in `j
 is in `loop_values.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NoReturn
 

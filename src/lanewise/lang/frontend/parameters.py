@@ -3,8 +3,6 @@
 The arguments that a launch gives for them are checked in `launching.py`.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from dataclasses import dataclass

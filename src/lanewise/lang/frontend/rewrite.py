@@ -88,6 +88,7 @@ class _Rewriter:
 
     def __init__(self, function: ast.FunctionDef, is_kernel: bool) -> None:
         self.node, self.is_kernel = function, is_kernel
+        self.parameters = {argument.arg for argument in walk(function.args) if isinstance(argument, ast.arg)}
         self.device_result = not is_kernel and any(
             isinstance(statement, ast.If) and _has_return(statement) for statement in function.body
         )
@@ -349,6 +350,11 @@ class _Rewriter:
     def visit_Compare(self, node: ast.Compare) -> object:
         self.generic_visit(node)
         if len(node.ops) == 1:
+            if self.is_kernel and isinstance(node.left, ast.Name) and node.left.id in self.parameters:
+                none = isinstance(node.comparators[0], ast.Constant) and node.comparators[0].value is None
+                if none and isinstance(node.ops[0], ast.Is | ast.IsNot):
+                    name = NodesAt(node).constant(node.left.id)
+                    node.left = NodesAt(node).call(RUNTIME_NAME, "not_none", node.left, name)
             return node
         nodes, words = NodesAt(node), tuple(type(op).__name__ for op in node.ops)
         others = map(_function, node.comparators)

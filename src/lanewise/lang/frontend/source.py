@@ -3,8 +3,6 @@
 What becomes of its statements is in `rewrite.py`; what the rewritten code calls, in `control_flow.py`.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import linecache

@@ -1,7 +1,5 @@
 """Collects the names of a traced kernel: which registers of its PTX hold which Python variables."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Set
 from itertools import count

@@ -4,8 +4,6 @@ The functions of `ast` ask each field of each node what it holds, and parse text
 launch of a kernel waits until all of its functions are rewritten, and these are several times faster.
 """
 
-from __future__ import annotations
-
 import ast
 from typing import Any
 

@@ -3,8 +3,6 @@
 The kernel, @lw.kernel(cluster=(2, 1)), or its launch says how many blocks a cluster has.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lanewise.lang.memory.pointer import Pointer

@@ -3,8 +3,6 @@
 What the 128 bytes mean, and how the host makes them, is `lw.tensor_map`; here is what a kernel knows of them.
 """
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any
 

@@ -4,8 +4,6 @@ Loads complete on an mbarrier, stores and reductions in groups of the thread tha
 issues a copy for its whole block. Coordinates and boxes are in the order of the array, outermost first.
 """
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any
 

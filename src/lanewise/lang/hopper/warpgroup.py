@@ -3,8 +3,6 @@
 The product itself is an instruction of the catalogue, emitted by `matrix/wgmma.py`.
 """
 
-from __future__ import annotations
-
 from lanewise.lang.intrinsics.sync import FULL, mask_operand
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.ir import Register, ResultPair

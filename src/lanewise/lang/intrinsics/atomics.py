@@ -3,8 +3,6 @@
 Plain loads and stores are methods of a pointer (`memory/pointer.py`).
 """
 
-from __future__ import annotations
-
 from lanewise.formats import bf16, f16, f32, f64
 from lanewise.isa.multiprocessor import TORN_IN_CLUSTERS
 from lanewise.lang.intrinsics.sync import scope_name

@@ -3,8 +3,6 @@
 Tiled copies that use them are in `tiles/copy_atoms.py`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lanewise.lang.memory.pointer import Pointer

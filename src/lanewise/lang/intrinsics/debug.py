@@ -3,8 +3,6 @@
 The `assert` statement of a kernel comes here from `frontend/control_flow.py`.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The text is written as it stands; the assembler says what is wrong with it.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -3,8 +3,6 @@
 They are emitted by `matrix/emit.py`.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

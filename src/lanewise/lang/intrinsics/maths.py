@@ -3,8 +3,6 @@
 Functions marked approximate have the PTX ISA's error bounds; their last bits differ between GPU and machine.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

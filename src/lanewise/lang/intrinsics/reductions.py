@@ -5,8 +5,6 @@ dataclasses and other structures of numbers. A warp exchanges them by shuffles; 
 warp into shared memory. Every lane or thread gets the result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from math import inf

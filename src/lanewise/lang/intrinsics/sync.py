@@ -3,8 +3,6 @@
 Exchange between the lanes of a warp is in `warp.py`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lanewise.lang.trace.builder import current

@@ -3,8 +3,6 @@
 `mask` names the lanes that take part, all of them where nothing is said; each of them must get there.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lanewise.lang.intrinsics.sync import FULL, mask_operand

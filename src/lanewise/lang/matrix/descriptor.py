@@ -201,16 +201,17 @@ def _misfit(described: DescribedLayout, origin: tuple[int, int], rows: int, k: i
         return int(offset + number * strides.get(modes[-1].stride, modes[-1].stride))
 
     start = described.byte_offset(row, first)
-    for line in range(grid.lines):
-        for piece in range(grid.pieces):
-            at = (line, piece * per_piece) if described.major == "K" else (piece * per_piece, line)
-            wanted = described.byte_offset(row + at[0], first + at[1]) - start
-            read = lies(line, grid.line_modes) + lies(piece, grid.piece_modes)
-            if wanted != read:
-                return (
-                    f"has element ({row + at[0]}, {first + at[1]}) {wanted} bytes after the first, where the "
-                    f"instruction reads {read} bytes after it"
-                )
+    # Both are sums of a part for the line and one for the piece: the first line and the first pieces decide.
+    beginnings = [(0, piece) for piece in range(grid.pieces)] + [(line, 0) for line in range(1, grid.lines)]
+    for line, piece in beginnings:
+        at = (line, piece * per_piece) if described.major == "K" else (piece * per_piece, line)
+        wanted = described.byte_offset(row + at[0], first + at[1]) - start
+        read = lies(line, grid.line_modes) + lies(piece, grid.piece_modes)
+        if wanted != read:
+            return (
+                f"has element ({row + at[0]}, {first + at[1]}) {wanted} bytes after the first, where the "
+                f"instruction reads {read} bytes after it"
+            )
     return ""
 
 

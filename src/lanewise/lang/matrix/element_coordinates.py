@@ -3,8 +3,6 @@
 The layouts are in `isa/`; here they are computed for a lane that only the running kernel knows.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lanewise.isa import Operand

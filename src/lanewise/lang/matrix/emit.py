@@ -3,8 +3,6 @@
 `Instruction.__call__` comes here when an operand is traced. WMMA has functions of its own in `wmma/`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lanewise.formats import f32

@@ -4,8 +4,6 @@ One thread issues the product for its block, or for a pair of blocks. Order and 
 `lw.tcgen05`'s; descriptors are made in `descriptor.py`, matrices of tensor memory in `tensor_memory.py`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Emission of tcgen05: forms of the catalogue, which the arch that is traced for must have."""
 
-from __future__ import annotations
-
 from lanewise.errors import IllegalInstruction
 from lanewise.isa.asynchronous import async_instruction
 from lanewise.lang.trace.builder import current

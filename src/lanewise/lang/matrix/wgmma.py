@@ -4,8 +4,6 @@ The product is asynchronous and changes the accumulator's registers in place. Fe
 in `hopper/warpgroup.py`; descriptors are made in `descriptor.py`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from lanewise.isa import Instruction

@@ -3,8 +3,6 @@
 `index_of` gives the index that an array needs, `offsets` what a view adds to its addresses.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lanewise.lang.memory.swizzle import swizzled

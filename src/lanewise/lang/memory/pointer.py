@@ -12,6 +12,7 @@ from lanewise.formats import Format
 from lanewise.lang.memory.swizzle import Piece
 from lanewise.lang.trace.arithmetic import mul
 from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.compare import compare
 from lanewise.lang.trace.convert import convert
 from lanewise.lang.trace.ir import Address, Register, Symbol
 from lanewise.lang.trace.packed_register import pack_register, unpack_register
@@ -57,6 +58,7 @@ class Pointer(Node):
     """
 
     __slots__ = ("align", "base", "dtype", "offset", "piece", "space", "variable")
+    AS_CONDITION = ": p != 0 says whether it is null"
 
     if TYPE_CHECKING:  # a parameter annotated lw.Ptr[lw.f16, 16] is a pointer (lang/frontend/annotations.py)
 
@@ -205,6 +207,40 @@ class Pointer(Node):
         if index.dtype.bits == 64:
             return builder.define("add.u64", "b64", base, mul(index, size).operand)
         return builder.define(f"mad.wide.{index.dtype.name}", "b64", index.operand, str(size), base)
+
+    # comparisons ----------------------------------------------------------------------------------------
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> Any:
+        return self._compared("eq", other)
+
+    def __ne__(self, other: object) -> Any:
+        return self._compared("ne", other)
+
+    def __lt__(self, other: object) -> Scalar:
+        return self._compared("lt", other)
+
+    def __le__(self, other: object) -> Scalar:
+        return self._compared("le", other)
+
+    def __gt__(self, other: object) -> Scalar:
+        return self._compared("gt", other)
+
+    def __ge__(self, other: object) -> Scalar:
+        return self._compared("ge", other)
+
+    def _compared(self, name: str, other: object) -> Scalar:
+        """Return the comparison of two addresses, or of one with the null pointer, which is 0 or None."""
+        if isinstance(other, Pointer) and other.space == self.space:
+            return compare(name, self.as_number(), other.as_number())
+        if name in ("eq", "ne") and (other is None or (is_number(other) and other == 0)):
+            return compare(name, self.as_number(), 0)
+        raise current().error(
+            f"{describe(self)} is compared with another of the same memory, or with 0, the null pointer; not "
+            f"with {describe(other)}: p.address is its number"
+        )
 
     # access ---------------------------------------------------------------------------------------------
 

@@ -3,8 +3,6 @@
 Swizzles of integers known while tracing are the `Swizzle` of `lanewise.layout` itself.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import gcd
 from typing import Any

@@ -3,8 +3,6 @@
 What one atom emits is in `copy_atoms.py`; here is which elements each takes, and under which predicate.
 """
 
-from __future__ import annotations
-
 from math import gcd
 from typing import Any
 
@@ -74,8 +72,8 @@ def copy(*arguments: object, pred: object = None, fill: int | None = None, wait:
         fill = 0
     this = AtomCopy(atom, source, target, fill)
     for number in range(count):
-        taken, given = (list(range(number * count, (number + 1) * count)) for count in (reads, writes))
-        emit_copy_atom(this, taken, given, _predicate(pred, source, target, taken[0], given[0], atom))
+        inputs, outputs = (list(range(number * count, (number + 1) * count)) for count in (reads, writes))
+        emit_copy_atom(this, inputs, outputs, _predicate(pred, source, target, inputs[0], outputs[0], atom))
 
 
 def _copy_tensor_memory(
@@ -93,8 +91,8 @@ def _copy_tensor_memory(
     require_tensor_sides(atom, source, target)
     reads, writes = atom.NumValSrc, atom.NumValDst
     for number in range(size(source.layout) // reads):
-        taken, given = (list(range(number * count, (number + 1) * count)) for count in (reads, writes))
-        emit_tensor_move(atom, source, target, taken, given)
+        inputs, outputs = (list(range(number * count, (number + 1) * count)) for count in (reads, writes))
+        emit_tensor_move(atom, source, target, inputs, outputs)
     if wait:
         emit_tensor_wait(atom)
 

@@ -3,8 +3,6 @@
 Which elements each atom of a copy takes, and under which predicate, is decided in `copy.py`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -3,8 +3,6 @@
 Fragments are filled by `copy.py`; one matrix instruction is emitted by `matrix/emit.py`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lanewise.atoms import MMA_Atom

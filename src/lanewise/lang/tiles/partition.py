@@ -3,8 +3,6 @@
 The layouts are those of `atoms/`; where a thread begins in them becomes integer arithmetic, done once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

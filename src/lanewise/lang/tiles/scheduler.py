@@ -4,8 +4,6 @@ Tiles are counted in groups of rows, column by column inside a group, so that ti
 lie close together and share what they read in L2.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lanewise.lang.intrinsics.maths import minimum

@@ -3,8 +3,6 @@
 Tensors themselves are in `memory/array.py` and `memory/view.py`; what threads take of one, in `partition.py`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lanewise.errors import LanewiseError

@@ -3,8 +3,6 @@
 Which elements each atom takes is decided in `copy.py`; their layouts are those of `atoms/tmem_traits.py`.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 from lanewise.atoms import Copy_Atom

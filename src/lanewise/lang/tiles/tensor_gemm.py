@@ -3,8 +3,6 @@
 `gemm.py` comes here for them; one product is emitted by `matrix/tcgen05.py`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lanewise.atoms import MMA_Atom, TmemTensor

@@ -4,8 +4,6 @@ They are lw.Pipeline with other arrivals: tcgen05.commit arrives when products a
 a pair; the epilogue arrives in the block that multiplies.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lanewise.lang.blackwell import clc, tcgen05

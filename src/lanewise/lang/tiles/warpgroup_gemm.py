@@ -3,8 +3,6 @@
 `gemm.py` comes here for them; one wgmma is emitted by `matrix/wgmma.py`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lanewise.atoms import MMA_Atom

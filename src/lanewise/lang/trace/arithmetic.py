@@ -4,8 +4,6 @@ Constants stay constants, and an integer keeps the constant added to it until an
 Floating arithmetic always states its rounding. Division is in `division.py`, bits in `bitwise.py`.
 """
 
-from __future__ import annotations
-
 from math import gcd
 from typing import Any
 

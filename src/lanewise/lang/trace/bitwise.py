@@ -3,8 +3,6 @@
 Importing this module gives `Scalar` these operators; bits of floats are reached by `bitcast` (`convert.py`).
 """
 
-from __future__ import annotations
-
 from functools import partial
 from math import gcd
 from typing import Any

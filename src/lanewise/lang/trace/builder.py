@@ -3,8 +3,6 @@
 It knows neither dtypes nor syntax. What operations are made of is in `ir.py`, their PTX in `ptx_text.py`.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -111,7 +111,8 @@ def as_predicate(value: object) -> Scalar:
             return compare("ne", value, 0)
     if isinstance(value, bool):
         return literal(value, pred)
-    raise current().error(f"a condition is a comparison or a number, not {describe(value)}")
+    hint = value.AS_CONDITION if isinstance(value, Traced) else ""
+    raise current().error(f"a condition is a comparison or a number, not {describe(value)}{hint}")
 
 
 OPERATORS["compare"] = compare

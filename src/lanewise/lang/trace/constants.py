@@ -3,8 +3,6 @@
 `scalar.py` makes traced values of them.
 """
 
-from __future__ import annotations
-
 import struct
 from typing import Any
 

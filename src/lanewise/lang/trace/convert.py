@@ -3,8 +3,6 @@
 Importing this module gives `Scalar` its `.to`. Python numbers are turned into constants by `scalar.py`.
 """
 
-from __future__ import annotations
-
 from math import isfinite
 from typing import Any
 

@@ -3,8 +3,6 @@
 Importing this module gives `Scalar` the operators `/`, `//` and `%`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lanewise.formats import f32, f64

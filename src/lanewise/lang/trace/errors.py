@@ -3,8 +3,6 @@
 It is raised while a kernel is made, traced or launched; the machine reports what a running kernel does.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Registers and symbols get their names when `ptx_text.py` writes them; `builder.py` puts operations in order.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -3,8 +3,6 @@
 The operators themselves are in `arithmetic.py`, `division.py`, `bitwise.py` and `compare.py`.
 """
 
-from __future__ import annotations
-
 from typing import Any, NoReturn
 
 from lanewise.formats import Format, u8

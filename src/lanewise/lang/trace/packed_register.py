@@ -3,8 +3,6 @@
 Which elements lie in which register is decided by those who call: pointers, fragments and conversions.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lanewise.formats import Format, f32, f64, s32

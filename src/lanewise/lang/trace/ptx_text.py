@@ -3,8 +3,6 @@
 It writes what a `Builder` has collected, and decides nothing else but the `.version` and the `.target`.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ One value is converted as the low one of a pair; two neighbours of a loaded regi
 Conversions that go by way of f32 or f16 are put together in `convert.py`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lanewise.formats import Format, bf16, e2m1, e2m3, e3m2, e4m3, e5m2, f16, f32, ue8m0

@@ -3,8 +3,6 @@
 The names of all special registers stand here, too, so that no other register is given one of them.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lanewise.lang.trace.builder import current

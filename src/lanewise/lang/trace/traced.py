@@ -24,6 +24,8 @@ class Traced:
     __slots__ = ()
     #: By this attribute the catalogue's instructions know that they are to emit themselves.
     is_traced = True
+    #: What to write where it stands as a condition and is none: the end of a message.
+    AS_CONDITION: ClassVar[str] = ""
     #: What a kernel has in place of methods of NumPy's arrays.
     INSTEAD: ClassVar = {
         **dict.fromkeys(("astype", "type", "float", "int", "half", "item"), ".to(lw.f32) converts a value"),

@@ -51,6 +51,7 @@ ue8m0x2 = Format("ue8m0x2", 16, "bits", "uint16", signed=False)
 #: The dtypes with arithmetic of their own.
 INTEGERS = (i8, i16, i32, i64, u8, u16, u32, u64)
 FLOATS = (f16, bf16, f32, f64)
+_INTEGER_NAMES, _FLOAT_NAMES = (frozenset(dtype.name for dtype in kind) for kind in (INTEGERS, FLOATS))
 #: A packed pair and what it is made of.
 PAIRS = {f16x2: f16, bf16x2: bf16}
 #: Small floats that PTX converts and has no arithmetic for, by their pairs.
@@ -60,12 +61,12 @@ SMALL_FLOATS = tuple(SMALL_PAIRS.values())
 
 def is_int(dtype: Format) -> bool:
     """Return whether values of a dtype are whole numbers with arithmetic."""
-    return dtype in INTEGERS
+    return dtype.name in _INTEGER_NAMES
 
 
 def is_float(dtype: Format) -> bool:
     """Return whether values of a dtype are floats with arithmetic."""
-    return dtype in FLOATS
+    return dtype.name in _FLOAT_NAMES
 
 
 def register_kind(dtype: Format) -> str:

@@ -4,8 +4,6 @@
 that a change of `cfg.name` does not count. `python_reads.py` follows the chains to values.
 """
 
-from __future__ import annotations
-
 import dis
 import sys
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Python finds 0.0 and -0.0 equal, 1, 1.0 and True, (1,) and (1.0,), and two objec
 kernel that is traced for one of them is not the kernel of the other.
 """
 
-from __future__ import annotations
-
 import struct
 import sys
 from contextlib import suppress

@@ -4,8 +4,6 @@ It compares identities, which never misses a change of a value. It may see a cha
 the place of another; then `versions.py` compares by value.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

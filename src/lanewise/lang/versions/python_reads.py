@@ -6,8 +6,6 @@ which is equal for equal values, and `checks`, by which `guard.py` sees quickly 
 Python's own library, lanewise and other installed packages are taken not to change.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 import sysconfig

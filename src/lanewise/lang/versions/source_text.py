@@ -4,7 +4,6 @@ A file that is edited later does not matter then. A text that is not the functio
 edited before, is refused.
 """
 
-from __future__ import annotations
 import __future__
 
 import ast

@@ -3,8 +3,6 @@
 What a fragment is stands in `fragment.py`; products of fragments are in `mma.py`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lanewise.formats import Format, f32, s8, s32, tf32, u8

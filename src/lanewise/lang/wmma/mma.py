@@ -3,8 +3,6 @@
 The instructions are the catalogue's, emitted by `matrix/emit.py`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from lanewise.formats import b1, f16, f32, f64, s32

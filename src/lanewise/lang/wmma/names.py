@@ -3,8 +3,6 @@
 They are plain constants; fragments and the functions that take them are in the other modules.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from types import SimpleNamespace

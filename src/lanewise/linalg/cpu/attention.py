@@ -25,6 +25,7 @@ def compute(call: AttentionCall) -> None:
     q, k, v, out = map(_array, call.views)
     lse = None if call.lse is None else call.lse.array
     at_once = GPUS["sm_90a"].multiprocessors
-    launch = launch_of(traits, call.sizes, (q, k, v, out), lse, call.scale, at_once)
+    counter = np.zeros(1, np.uint32)
+    launch = launch_of(traits, call.sizes, (q, k, v, out), lse, call.scale, at_once, counter)
     with Progress("lw.attention") as progress:
         launch.kernel(*launch.arguments, arch="sm_90a", progress=progress)

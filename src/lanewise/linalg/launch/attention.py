@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from lanewise.errors import LanewiseError
+from lanewise.formats import f32
 from lanewise.gpu.device import Context, Device, context
+from lanewise.lang import u32
 from lanewise.linalg.attention_call import AttentionCall
+from lanewise.linalg.kernels.attention.sizes import tile_of
 from lanewise.linalg.launch.device_view import DeviceView
-from lanewise.linalg.launch.prepare import Prepared, current_stream, kept_launches, record_launches
-from lanewise.linalg.operands import View
+from lanewise.linalg.launch.prepare import (
+    Prepared,
+    address_of,
+    current_stream,
+    kept_launches,
+    record_launches,
+)
+from lanewise.linalg.launch.workspaces import counters_for, counting_workspace
+from lanewise.linalg.pointers import COUNTER_BYTES
 from lanewise.recently_used import RecentlyUsed
 
 #: Kinds of calls that are remembered.
@@ -23,17 +34,24 @@ _ARCH = "sm_90"
 
 def compute(call: AttentionCall) -> None:
     """Launch the kernel of a call on the current stream of its arrays' library."""
-    launches, ordinal = _found(call)
-    addresses = [operand.address for operand in _operands(call)]
-    launches(addresses, current_stream(call.q, ordinal))
+    ordinal = call.q.device
+    assert ordinal is not None
+    stream = current_stream(call.q, ordinal)
+    counters = counters_for(call.q, ordinal, stream) if _counts(call) else None
+    addresses = _addresses(call, counters)
+    _launches_of(call, addresses, ordinal)(addresses, stream)
 
 
 def repeated(call: AttentionCall, order: list[int], shape: tuple[int, ...]) -> Callable[[Any, Any, Any], Any]:
     """Return a function that repeats a call on other tensors of torch: it makes the result, whose axes lie in
     memory in an order, and launches."""
     torch = sys.modules["torch"]
-    launches, ordinal = _found(call)
     stream_of = torch._C._cuda_getCurrentRawStream
+    ordinal = call.q.device
+    assert ordinal is not None
+    counts = _counts(call)
+    counters = counting_workspace(ordinal, stream_of(ordinal), COUNTER_BYTES) if counts else None
+    launches = _launches_of(call, _addresses(call, counters), ordinal)
     sizes, plain = [shape[axis] for axis in order], order == sorted(order)
     back = [order.index(axis) for axis in range(len(order))]
     with_lse, dtype = call.lse is not None, getattr(torch, call.dtype.dtype_name)
@@ -43,38 +61,41 @@ def repeated(call: AttentionCall, order: list[int], shape: tuple[int, ...]) -> C
         out = torch.empty(sizes, dtype=dtype, device=device)
         if not plain:
             out = out.permute(back)
-        addresses = [q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr()]
-        if not with_lse:
-            launches(addresses, stream_of(ordinal))
-            return out
-        lse = torch.empty(shape[:-1], dtype=torch.float32, device=device)
-        launches([*addresses, lse.data_ptr()], stream_of(ordinal))
-        return out, lse
+        lse = torch.empty(shape[:-1], dtype=torch.float32, device=device) if with_lse else None
+        stream = stream_of(ordinal)
+        counters = counting_workspace(ordinal, stream, COUNTER_BYTES) if counts else None
+        arrays = (q, k, v, out, lse, counters)
+        launches([0 if array is None else array.data_ptr() for array in arrays], stream)
+        return out if lse is None else (out, lse)
 
     return repeat
 
 
-def _operands(call: AttentionCall) -> list[View]:
-    """Return the arrays of a launch, in the order of their addresses."""
-    return [*call.views, *(() if call.lse is None else (call.lse,))]
+def _counts(call: AttentionCall) -> bool:
+    """Return whether blocks count the tiles that they take."""
+    return tile_of(call.sizes, call.causal).persistent
 
 
-def _found(call: AttentionCall) -> tuple[Prepared, int]:
-    """Return the launch of a call's kind, and the GPU."""
-    ordinal = call.q.device
-    assert ordinal is not None
+def _addresses(call: AttentionCall, counters: object) -> list[int]:
+    """Return the addresses of queries, keys, values, results, logarithms and counters; 0: there are none."""
+    lse = 0 if call.lse is None else call.lse.address
+    return [*(view.address for view in call.views), lse, address_of(counters)]
+
+
+def _launches_of(call: AttentionCall, addresses: list[int], ordinal: int) -> Prepared:
+    """Return the launch of a call's kind."""
     key = (
-        call.sizes, call.dtype.name, call.causal, call.scale, call.lse is not None, ordinal,
+        call.sizes, call.dtype.name, call.causal, call.scale, *map(bool, addresses[4:]), ordinal,
         *(view.strides for view in call.views),
     )  # fmt: skip
     prepared = _PREPARED.get(key)
     if prepared is None:
-        prepared = _prepared(call, _operands(call), context(ordinal), repr(key))
+        prepared = _prepared(call, addresses, context(ordinal), repr(key))
         _PREPARED.put(key, prepared)
-    return prepared, ordinal
+    return prepared
 
 
-def _prepared(call: AttentionCall, views: list[View], there: Context, name: str) -> Prepared:
+def _prepared(call: AttentionCall, addresses: list[int], there: Context, name: str) -> Prepared:
     """Return the launch of a call: from disk, or made on the call's own memory and recorded."""
     require_hopper(there.device, "attention")
     name = f"attention {name}"
@@ -84,14 +105,18 @@ def _prepared(call: AttentionCall, views: list[View], there: Context, name: str)
     from lanewise.linalg.kernels.attention.launches import launch_of, traits_of
 
     traits = traits_of(call.sizes, call.dtype, call.causal)
-    arrays = [
+    q, k, v, out = (
         DeviceView(number, view.address, view.shape, view.strides, view.format)
-        for number, view in enumerate(views)
-    ]
-    lse = arrays[4] if call.lse is not None else None
-    q, k, v, out = arrays[:4]
-    launch = launch_of(traits, call.sizes, (q, k, v, out), lse, call.scale, there.device.multiprocessors)
-    return record_launches(name, [launch], there, [view.address for view in views])
+        for number, view in enumerate(call.views)
+    )
+    lse, counter = (
+        DeviceView(number, addresses[number], (size,), (1,), fmt) if addresses[number] else None
+        for number, size, fmt in ((4, prod(call.out.shape[:-1]), f32), (5, 1, u32))
+    )
+    launch = launch_of(
+        traits, call.sizes, (q, k, v, out), lse, call.scale, there.device.multiprocessors, counter
+    )
+    return record_launches(name, [launch], there, addresses)
 
 
 def require_hopper(device: Device, what: str) -> None:

@@ -312,10 +312,11 @@ def operand_addresses(request: Request, workspace: object) -> list[int]:
         bounds = [first, first + 4 * request.bounds.shape[1]] if request.bounds.ndim > 1 else [0, first]
     metadata = 0 if request.metadata is None else request.metadata.address
     given = [0 if view is None else view.address for view in views]
-    return [*given, _address(workspace), *bounds, metadata]
+    return [*given, address_of(workspace), *bounds, metadata]
 
 
-def _address(workspace: object) -> int:
+def address_of(workspace: object) -> int:
+    """Return where a workspace lies; 0 if there is none."""
     if workspace is None:
         return 0
     library = library_of(workspace)

@@ -56,6 +56,13 @@ def counting_workspace(ordinal: int, stream: int, size: int) -> Any:
     return made
 
 
+def counters_for(like: View, ordinal: int, stream: int) -> Any:
+    """Return counters for a launch on a stream; None for arrays of a library that allocates nothing here."""
+    if like.library == "torch":
+        return counting_workspace(ordinal, stream, COUNTER_BYTES)
+    return workspace_for(like, COUNTER_BYTES, counts=True) if like.library == "cupy" else None
+
+
 def kept_workspace(ordinal: int, stream: int, size: int) -> Any:
     """Return the workspace that a stream has already; None if it has none that is large enough."""
     kept = _COUNTING.get((ordinal, stream))

@@ -5,8 +5,6 @@ that reach each instruction. Products, shifts and low bits are numbers. A pointe
 memory may lead anywhere.
 """
 
-from __future__ import annotations
-
 from lanewise.machine.analysis.reaching_definitions import ReachingDefinitions
 from lanewise.machine.analysis.written_parameters import loaded_origin
 from lanewise.machine.program.instruction_record import AddressFlow, Level, Proxy, Role
@@ -66,8 +64,8 @@ class AddressParameters:
         for register in registers_in(operand):
             if register in self._definitions.parameters:
                 return _ANY
-            for each in self._definitions.reaching(op, register):
-                origins |= known.get(each, _NUMBER)
+            for definition in self._definitions.reaching(op, register):
+                origins |= known.get(definition, _NUMBER)
         return origins
 
     def _made(self, op: Op, register: Register, known: dict[int, Origins]) -> Origins | None:
@@ -83,7 +81,7 @@ class AddressParameters:
         flow, used = record.address_flow, op.operands[1:]
         if flow in _NUMBERS:
             return _NUMBER
-        if flow is AddressFlow.MASK and any(_is_small(each) for each in used):
+        if flow is AddressFlow.MASK and any(_is_small(operand) for operand in used):
             return _NUMBER
         if flow is AddressFlow.MULTIPLY_ADD:
             used = used[-1:]

@@ -1,7 +1,5 @@
 """Decides whether the thread blocks of a kernel can run apart: none reads what another writes meanwhile."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from lanewise.machine.program.operands import BranchTarget

@@ -4,8 +4,6 @@
 value only repeats the loop. CUDA's headers add f16 and bf16 numbers like this where the GPU cannot.
 """
 
-from __future__ import annotations
-
 from lanewise.machine.program.instruction_record import AddressFlow, Role
 from lanewise.machine.program.operands import Register, ResolvedOperand, elements_of
 from lanewise.machine.program.ops import Op, Program

@@ -3,8 +3,6 @@
 A loop that counts how often it looked at a flag makes no progress: the counter decides on nothing.
 """
 
-from __future__ import annotations
-
 from lanewise.machine.program.instruction_record import BlockEnd, Role
 from lanewise.machine.program.operands import Register, SpecialRegister, registers_in
 from lanewise.machine.program.ops import Op, Program

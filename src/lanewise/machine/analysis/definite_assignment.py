@@ -10,11 +10,10 @@ ahead, as NaN. So a register that was never set is gone from the PTX of straight
 for.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 
 from lanewise.machine.analysis.demanded_bits import DemandedBits
 from lanewise.machine.analysis.parameter_slots import ParameterSlots, is_slot
@@ -82,7 +81,7 @@ def needed(op: Op) -> set[Register]:
         registers |= op.registers(Role.DEFINED)
     stores_copy = op.record.is_plain_store and op.space in _COPIES
     if op.record.shuffles:  # what it reads counts by lanes
-        return registers | {each for operand in op.operands[2:] for each in registers_in(operand)}
+        return registers | {register for operand in op.operands[2:] for register in registers_in(operand)}
     if not passes_on(op) and not stores_copy and op.record.role(1) is not Role.CALLEE:
         registers |= op.registers(Role.USED)
     return registers
@@ -155,14 +154,16 @@ class PassedOn:
 
     def __init__(self, blocks: list[BasicBlock]) -> None:
         made: dict[Register, list[Op]] = {}
-        for op in (each for block in blocks for each in block.executed):
+        for op in chain.from_iterable(block.executed for block in blocks):
             for register in assigned(op):
                 made.setdefault(register, []).append(op)
         self.demanded: DemandedBits | None = None
         self._elements: dict[Register, tuple[ResolvedOperand, ...]] = {}
         for register, ops in made.items():
             elements = elements_of(ops[0].operands[1]) if _packs(ops[0]) else ()
-            settled = all(len(made.get(each, ())) <= 1 for each in elements if isinstance(each, Register))
+            settled = all(
+                len(made.get(element, ())) <= 1 for element in elements if isinstance(element, Register)
+            )
             if len(ops) == 1 and settled and len(elements) > 1:
                 self._elements[register] = tuple(elements)
 
@@ -175,7 +176,11 @@ class PassedOn:
             sources = passed(op)
             return self.demanded.passed(op, sources) if self.demanded is not None else sources
         pairs = zip(targets, elements, strict=True)
-        return {each for target, each in pairs if isinstance(target, Register) and isinstance(each, Register)}
+        return {
+            element
+            for target, element in pairs
+            if isinstance(target, Register) and isinstance(element, Register)
+        }
 
 
 def _packs(op: Op) -> bool:
@@ -274,7 +279,7 @@ def plan(blocks: list[BasicBlock], folded: Callable[[Op], bool] | None = None) -
         moved.demanded = DemandedBits((op for block in blocks for op in block.executed), unset)
         doubtful = doubtful_in()
     without = _slots_without_value(slots, bodies, doubtful, gives, moved)
-    made.registers += sorted(without, key=lambda each: each.offset)
+    made.registers += sorted(without, key=lambda register: register.offset)
     made.undelivered += [False] * len(without)
     for number, own in bodies.items():
         _add_body(made, own, assigned_in[number], doubtful.get(number, set()), slots, without, gives, moved)
@@ -306,7 +311,7 @@ def _slots_without_value(
         before = len(unassigned)
         for number, here in doubtful.items():
             tainted = _tainted(bodies[number], here | unassigned, moved, gives, slots)
-            unassigned |= {each for each in tainted if is_slot(each)}
+            unassigned |= {register for register in tainted if is_slot(register)}
         grown = len(unassigned) > before
     return unassigned
 
@@ -322,65 +327,64 @@ def _add_body(
     moved: PassedOn,
 ) -> None:
     """Add the registers of one function; `doubtful` ones and `without`, of the slots, may lack a value."""
+
+    def given_by(chosen: Callable[[Op], bool]) -> set[Register]:
+        return {register for block in blocks for op in block.executed if chosen(op) for register in gives(op)}
+
     first = next(block for block in blocks if block.is_first)
     if known is None:
         return
     tainted = _tainted(blocks, doubtful | without, moved, gives, slots)
-    tainted = {each for each in tainted if not is_slot(each)}
+    tainted = {register for register in tainted if not is_slot(register)}
     # What a shuffle or a load leaves without a value is followed through arithmetic too: compilers compute
     # ahead with values that they drop afterwards.
-    undelivered = {
-        each for block in blocks for op in block.executed if may_deliver_nothing(op) for each in gives(op)
-    }
+    undelivered = given_by(may_deliver_nothing)
     undelivered |= _tainted(blocks, undelivered, read_by_lane, gives)
     # So is what a load under a predicate leaves without a value: Triton's reductions add in all lanes, and
     # only those that loaded something store the sum.
-    ahead = {each for block in blocks for op in block.executed if _is_guarded_load(op) for each in gives(op)}
-    ahead &= doubtful | tainted
+    ahead = given_by(_is_guarded_load) & (doubtful | tainted)
     ahead |= _tainted(blocks, ahead, read_by_lane, gives)
     followed = undelivered | ahead
     tracked = sorted(doubtful | tainted | followed, key=lambda register: register.offset)
     if not tracked and not without:
         return
     index = {register: len(made.registers) + number for number, register in enumerate(tracked)}
-    places = index | {each: made.registers.index(each) for each in without}
+    places = index | {slot: made.registers.index(slot) for slot in without}
     made.registers += tracked
-    made.undelivered += [each in undelivered for each in tracked]
+    made.undelivered += [register in undelivered for register in tracked]
     made.clears[first.number] = list(index.values())
     for block in blocks:
         here = set(known[id(block)])
         for op in block.executed:
-            missing = {each for each in needed(op) if each in tainted or each in doubtful - here}
+            needs = needed(op)
+            missing = (needs & tainted) | ((needs & doubtful) - here)
             if not computes(op):
-                missing |= needed(op) & followed
+                missing |= needs & followed
             elif op.guard is None or op.guard[0] not in ahead:
                 missing -= ahead
-            checks = [each for each in missing if each in index]
+            checks = missing & index.keys()
             if checks:
-                made.checks[key_of(op)] = sorted(index[each] for each in checks)
+                made.checks[key_of(op)] = sorted(index[register] for register in checks)
             where = needed_where(op)
             if where is not None:
                 sums, predicate = where
-                unset = [each for each in sums if each in index and (each in tainted or each not in here)]
+                unset = (sums & tainted) | ((sums & index.keys()) - here)
                 if unset:
-                    made.checks_where[key_of(op)] = (
-                        predicate.offset,
-                        sorted(index[each] for each in unset),
-                    )
+                    made.checks_where[key_of(op)] = predicate.offset, sorted(index[sum_] for sum_ in unset)
                     made.predicates.add(predicate)
-            moves = [each for each in slots.moves(op) if each.target in places]
+            moves = [move for move in slots.moves(op) if move.target in places]
             if moves:
-                sources = [places.get(each.source, -1) if each.source is not None else -1 for each in moves]
+                sources = [places.get(move.source, -1) if move.source is not None else -1 for move in moves]
                 made.moves[key_of(op)] = [
-                    (places[each.target], source) for each, source in zip(moves, sources, strict=True)
+                    (places[move.target], source) for move, source in zip(moves, sources, strict=True)
                 ]
             elif not index.keys().isdisjoint(gives(op)):
                 made.assignments[key_of(op)] = _assignment(op, index, followed, moved)
-            made.folded |= {index[each] for each in assigned(op) - gives(op) if each in index}
+            made.folded |= {index[register] for register in assigned(op) - gives(op) if register in index}
             if key_of(op) in made.checks or key_of(op) in made.assignments:
                 chooses = [op.operands[3]] if op.record.chooses else []
                 chooses += [op.operands[1]] if decodes_block(op) else []
-                made.predicates.update(each for each in chooses if isinstance(each, Register))
+                made.predicates.update(operand for operand in chooses if isinstance(operand, Register))
                 if op.guard is not None:
                     made.predicates.add(op.guard[0])
             if _always_assigns(op):
@@ -391,7 +395,7 @@ def _assignment(
     op: Op, index: dict[Register, int], undelivered: set[Register], moved: PassedOn
 ) -> Assignment:
     """Return what an instruction does to tracked registers."""
-    targets = tuple(sorted(index[each] for each in assigned(op) if each in index))
+    targets = tuple(sorted(index[register] for register in assigned(op) if register in index))
     if op.record.shuffles:
         return Assignment(targets, shuffled=_index_of(registers_in(op.operands[1]), index))
     if decodes_block(op):
@@ -399,16 +403,16 @@ def _assignment(
         return Assignment(targets, answer=response.offset if isinstance(response, Register) else None)
     if may_deliver_nothing(op):
         numbered = {
-            index[each]: number
-            for number, each in enumerate(elements_of(op.operands[0]))
-            if isinstance(each, Register) and each in index
+            index[element]: number
+            for number, element in enumerate(elements_of(op.operands[0]))
+            if isinstance(element, Register) and element in index
         }
         return Assignment(tuple(numbered), loaded=tuple(numbered.values()))
     if op.record.chooses and isinstance(op.operands[3], Register):
         first, second = (_index_of(registers_in(operand), index) for operand in op.operands[1:3])
         return Assignment(targets, (), (first, second, op.operands[3].offset))
     sources = moved(op) | (read_by_lane(op) & undelivered - passed(op))
-    return Assignment(targets, tuple(sorted(index[each] for each in sources if each in index)))
+    return Assignment(targets, tuple(sorted(index[register] for register in sources if register in index)))
 
 
 def _index_of(registers: Iterable[Register], index: dict[Register, int]) -> int:
@@ -451,7 +455,7 @@ def _used_without_value(
             shuffled = set(registers_in(op.operands[1])) if op.record.shuffles else set()
             where = needed_where(op)
             used = needed(op) | moved(op) | shuffled | (where[0] if where is not None else set())
-            used |= {each.source for each in slots.moves(op) if each.source and not is_slot(each.source)}
+            used |= {move.source for move in slots.moves(op) if move.source and not is_slot(move.source)}
             unassigned |= used - here
             if _always_assigns(op):
                 here |= gives(op)
@@ -469,7 +473,7 @@ def _tainted(
     moves = [(sources_of(op), gives(op)) for block in blocks for op in block.executed]
     if slots is not None:
         passed_on = (move for block in blocks for op in block.executed for move in slots.moves(op))
-        moves += [({each.source}, {each.target}) for each in passed_on if each.source is not None]
+        moves += [({move.source}, {move.target}) for move in passed_on if move.source is not None]
     tainted: set[Register] = set()
     without, changed = set(doubtful), bool(doubtful)
     while changed:
@@ -492,7 +496,9 @@ def has_folded_values(module: Module) -> bool:
 
 def is_folded(op: Op) -> bool:
     """Return whether an instruction gives nothing but such a NaN: it moves the constant, or adds to it."""
-    constants = [each for each in op.operands if isinstance(each, Immediate) and each.bits in _NANS]
+    constants = [
+        operand for operand in op.operands if isinstance(operand, Immediate) and operand.bits in _NANS
+    ]
     if not constants or op.record.level is not Level.LANE:
         return False
     if op.record.needs_values:

@@ -5,8 +5,6 @@ convert just those. The analysis is that of a compiler's pass for dead bits (LLV
 registers, not of single uses, so a register that is read as a whole anywhere is demanded as a whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 
 from lanewise.machine.program.instruction_record import BitFlow, Level, Role
@@ -67,13 +65,17 @@ class DemandedBits:
         if record.level is not Level.LANE or record.needs_values:
             adds = record.multiplies  # to its result
             reads = (adds or record.role(number) is not Role.DEFINED for number in range(len(op.operands)))
-            return [(each, _EVERY_BIT) for each, is_read in zip(op.operands, reads, strict=True) if is_read]
+            return [
+                (operand, _EVERY_BIT) for operand, is_read in zip(op.operands, reads, strict=True) if is_read
+            ]
         result = self._result(op) if op.operands else 0
         if not result:
             return []
         rule = _RULES.get(record.bit_flow, _whole)
-        elements = (each for operand in op.operands for each in elements_of(operand))
-        return _whole(op) if any(isinstance(each, RegisterPart) for each in elements) else rule(op, result)
+        elements = (element for operand in op.operands for element in elements_of(operand))
+        return (
+            _whole(op) if any(isinstance(element, RegisterPart) for element in elements) else rule(op, result)
+        )
 
     def _mask(self, target: ResolvedOperand) -> int:
         if isinstance(target, Sink):
@@ -83,7 +85,7 @@ class DemandedBits:
     def _result(self, op: Op) -> int:
         """Return the demanded bits of an instruction's result; those of a vector follow each other."""
         targets = elements_of(op.operands[0])
-        masks = [self._mask(each) for each in targets]
+        masks = [self._mask(target) for target in targets]
         if len(targets) == 1 or op.record.bit_flow is not BitFlow.MOVE:
             return _EVERY_BIT if any(masks[1:]) else masks[0]
         width = _width(op.operands[1]) // len(targets)
@@ -108,20 +110,20 @@ def _field(op: Op, number: int) -> int | None:
 
 
 def _whole(op: Op, _: int = _EVERY_BIT) -> list[Demand]:
-    return [(each, _EVERY_BIT) for each in op.operands[1:]]
+    return [(operand, _EVERY_BIT) for operand in op.operands[1:]]
 
 
 def _moved(op: Op, result: int) -> list[Demand]:
     """Registers that are packed are parts of the result, the lowest first."""
     elements = elements_of(op.operands[1])
     width = _width(op.operands[0]) // len(elements)
-    return [(each, result >> number * width & (1 << width) - 1) for number, each in enumerate(elements)]
+    return [(element, result >> number * width & (1 << width) - 1) for number, element in enumerate(elements)]
 
 
 def _bitwise(op: Op, result: int) -> list[Demand]:
     """A bit of the result comes from the same bit of each source; a predicate that chooses is whole."""
     last = [(op.operands[3], _EVERY_BIT)] if op.record.chooses else []
-    return [(each, result) for each in op.operands[1 : 3 if op.record.chooses else None]] + last
+    return [(operand, result) for operand in op.operands[1 : 3 if op.record.chooses else None]] + last
 
 
 def _masked(op: Op, result: int) -> list[Demand]:

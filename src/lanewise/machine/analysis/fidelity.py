@@ -1,7 +1,5 @@
 """Finds where a GPU may give other bits than the machine: approximate functions, fused sums, torn atomics."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -97,7 +95,9 @@ def _guessed(op: Op, arch: str) -> str:
 
 def _torn(op: Op) -> bool:
     """Return whether an atomic of 64 bits loses updates where the memory is another block's."""
-    is_atomic = any(each.kind is AccessKind.ATOMIC and not each.asynchronous for each in op.record.memory)
+    is_atomic = any(
+        access.kind is AccessKind.ATOMIC and not access.asynchronous for access in op.record.memory
+    )
     return (
         is_atomic
         and op.has("shared::cluster")
@@ -145,7 +145,7 @@ def _product(op: Op, products: dict[Register, Op]) -> Op | None:
     """Return the product that a sum may be fused with. ptxas fuses only if both or neither have .ftz."""
     if op.record.fusion is not Fusion.SUM or not _plain(op):
         return None
-    made = [products.get(each) if isinstance(each, Register) else None for each in op.operands[1:]]
+    made = [products.get(operand) if isinstance(operand, Register) else None for operand in op.operands[1:]]
     for product, other in (made, made[::-1]):
         if product is None or product is other:
             continue

@@ -5,8 +5,6 @@ Code that does the same to every element is right on all; what is seen here are 
 by one with st, and fragments that are loaded one by one with ld.
 """
 
-from __future__ import annotations
-
 from lanewise.isa.operands import has_volta_fragments
 from lanewise.machine.program.instruction_record import Level, Role
 from lanewise.machine.program.operands import Register, registers_in
@@ -57,7 +55,9 @@ def _loaded(body: FunctionBody) -> list[tuple[int, str]]:
                 if op.record.role(number) is not Role.USED:
                     continue
                 loads = {
-                    origins[each].site: origins[each] for each in registers_in(operand) if each in origins
+                    origins[register].site: origins[register]
+                    for register in registers_in(operand)
+                    if register in origins
                 }
                 if len(loads) > 1:
                     text = f"{{}} loads an element of a wmma fragment: {_WHY}"

@@ -74,7 +74,7 @@ class ObservedLoads:
             for flow in flows:
                 changed |= self._spread(flow)
         for op in loads:
-            effects = _joined(self._effects.get(each, _NOTHING) for each in _registers(op).written)
+            effects = _joined(self._effects.get(register, _NOTHING) for register in registers_of(op).written)
             if effects is not None:
                 self.loads[op] = effects
 
@@ -84,7 +84,7 @@ class ObservedLoads:
         for register in flow.targets:
             effects = _joined((effects, self._effects.get(register, _NOTHING)))
         if effects is not None and flow.from_others:
-            effects = frozenset(each._replace(from_others=True) for each in effects)
+            effects = frozenset(effect._replace(from_others=True) for effect in effects)
         changed = False
         for register in flow.sources:
             before = self._effects.get(register, _NOTHING)
@@ -127,18 +127,19 @@ def _joined(several: Iterable[Effects]) -> Effects:
     return None if len(every) > _MOST_EFFECTS else every
 
 
-class _Registers(NamedTuple):
+class ReadAndWritten(NamedTuple):
     """The registers that an instruction reads and writes, by their offsets."""
 
     read: set[int]
     written: set[int]
 
 
-def _registers(op: Op) -> _Registers:
-    registers = _Registers(set(), set())
+def registers_of(op: Op) -> ReadAndWritten:
+    """Return the registers that an instruction reads and writes; its guard is read."""
+    registers = ReadAndWritten(set(), set())
     for number, operand in enumerate(op.operands):
         has_role = registers.written if op.record.role(number) is Role.DEFINED else registers.read
-        has_role.update(each.offset for each in registers_in(operand))
+        has_role.update(register.offset for register in registers_in(operand))
     if op.guard is not None:
         registers.read.add(op.guard[0].offset)
     return registers
@@ -148,7 +149,7 @@ def _flow(op: Op) -> _Flow:
     """Return what an instruction does with the values that it reads; a branch does what lies behind it."""
     if op.record.does_nothing or op.record.ends is BlockEnd.JUMP:
         return _Flow(set(), set())
-    read, written = _registers(op)
+    read, written = registers_of(op)
     if _only_computes(op):
         return _Flow(read, written, from_others=op.record.level is Level.WARP)
     # A product of a warpgroup adds to its results.
@@ -175,7 +176,7 @@ def _branches(blocks: list[BasicBlock]) -> Iterator[_Flow]:
             if effects is None:
                 break
             if op.record.waits is Waits.NOBODY and _only_computes(op):
-                targets |= _registers(op).written
+                targets |= registers_of(op).written
             elif not op.record.does_nothing and op.record.ends is not BlockEnd.JUMP:
                 effects = _joined((effects, _effect(op)))
         yield _Flow({branch.op.guard[0].offset}, targets, effects)

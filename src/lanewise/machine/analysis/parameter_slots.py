@@ -4,8 +4,6 @@ A *slot* is where a value lies in the parameter memory of a function. It is give
 has, so that dataflow analysis follows it like any other; no number of a real offset is negative.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from lanewise.machine.program.basic_blocks import BasicBlock, callees
@@ -53,7 +51,7 @@ def _elements(op: Op) -> list[tuple[Register, ResolvedOperand]]:
         return []
     elements = elements_of(op.operands[located.access.data])
     first, size = base.address + located.address.offset, located.size // len(elements)
-    return [(slot_at(first + size * number), each) for number, each in enumerate(elements)]
+    return [(slot_at(first + size * number), element) for number, element in enumerate(elements)]
 
 
 class ParameterSlots:
@@ -72,7 +70,7 @@ class ParameterSlots:
             # What one function passes on to another is stored there too.
             grown = True
             while grown:
-                passed = {_address(each.target) for op in ops for each in self._passed(op)}
+                passed = {_address(move.target) for op in ops for move in self._passed(op)}
                 grown = not passed <= set(self.stored)
                 self.stored = sorted(passed.union(self.stored))
 
@@ -82,9 +80,9 @@ class ParameterSlots:
             return []
         if op.record.is_plain_store:
             pairs = _elements(op)
-            return [Move(slot, each if isinstance(each, Register) else None) for slot, each in pairs]
+            return [Move(slot, element if isinstance(element, Register) else None) for slot, element in pairs]
         if op.record.is_plain_load:
-            return [Move(each, slot) for slot, each in _elements(op) if isinstance(each, Register)]
+            return [Move(element, slot) for slot, element in _elements(op) if isinstance(element, Register)]
         return self._passed(op)
 
     def _passed(self, op: Op) -> list[Move]:
@@ -100,9 +98,9 @@ class ParameterSlots:
         for target, source in zip(targets, sources, strict=False):
             if isinstance(source, Symbol) and isinstance(target, Symbol):
                 end = source.address + min(source.size, target.size)
-                inside = [each for each in self.stored if source.address <= each < end]
+                inside = [address for address in self.stored if source.address <= address < end]
                 shift = target.address - source.address
-                moves += [Move(slot_at(each + shift), slot_at(each)) for each in inside]
+                moves += [Move(slot_at(address + shift), slot_at(address)) for address in inside]
             elif isinstance(target, Symbol):
                 moves.append(Move(slot_at(target.address), source if isinstance(source, Register) else None))
         return moves

@@ -47,6 +47,10 @@ def unheeded_tests(program: Program) -> set[int]:
     return sites
 
 
+#: Basic blocks that are reached, by identity.
+_Way = dict[int, BasicBlock]
+
+
 @dataclass
 class _Test:
     """A test of a phase: where it is, and what its result decides."""
@@ -62,7 +66,7 @@ class _Test:
 
     def follow(self) -> None:
         """Find what becomes of the result."""
-        left = [(each, self.block, self.position + 1) for each in self.op.registers(Role.DEFINED)]
+        left = [(register, self.block, self.position + 1) for register in self.op.registers(Role.DEFINED)]
         seen = {(register, id(block), position) for register, block, position in left}
         while left:
             register, block, start = left.pop()
@@ -91,13 +95,23 @@ class _Test:
             if other.op.site in sites and guard is not None and guard[0] in self.results:
                 return True
         for branch in self.branches:
-            ways = [_reached([each], heeded) for each in successors(branch)]
-            for way in ways:
+            stops = heeded | {id(branch)}  # beyond it another result decides
+            ways = [_reached([successor], stops) for successor in successors(branch)]
+            for way in self._after_failure(branch, ways):
                 others = {number for other in ways if other is not way for number in other}
-                retries = [each for number, each in way.items() if number in unheeded - others]
-                if not others.isdisjoint(_reached(retries, heeded)):
+                retries = [block for number, block in way.items() if number in unheeded - others]
+                if not others.isdisjoint(_reached(retries, stops)):
                     return True
         return False
+
+    def _after_failure(self, branch: BasicBlock, ways: list[_Way]) -> list[_Way]:
+        """Return the ways that a branch may take if the test has failed: one, if its own result decides."""
+        assert branch.op is not None and branch.op.guard is not None
+        result, negated = branch.op.guard
+        if len(ways) != 2 or result not in self.op.registers(Role.DEFINED):
+            return ways
+        target, following = ways
+        return [target if negated else following]
 
 
 def _uses(register: Register, block: BasicBlock, start: int) -> Iterator[tuple[BasicBlock, int, Op]]:
@@ -108,7 +122,9 @@ def _uses(register: Register, block: BasicBlock, start: int) -> Iterator[tuple[B
         ops = place.executed
         for position in range(first, len(ops)):
             op = ops[position]
-            used = {each for operand in op.operands for each in registers_in(operand)} - assigned(op)
+            used = {
+                used_register for operand in op.operands for used_register in registers_in(operand)
+            } - assigned(op)
             if register in used or (op.guard is not None and op.guard[0] == register):
                 yield place, position, op
             if register in assigned(op) and op.guard is None:
@@ -120,9 +136,9 @@ def _uses(register: Register, block: BasicBlock, start: int) -> Iterator[tuple[B
                     left.append((following, 0))
 
 
-def _reached(starts: list[BasicBlock], stops: set[int]) -> dict[int, BasicBlock]:
+def _reached(starts: list[BasicBlock], stops: set[int]) -> _Way:
     """Return the basic blocks that some lead to, by identity, those beyond `stops` left out."""
-    reached: dict[int, BasicBlock] = {}
+    reached: _Way = {}
     left = list(starts)
     while left:
         block = left.pop()

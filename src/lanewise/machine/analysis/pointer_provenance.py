@@ -4,8 +4,6 @@ A value that every definition which reaches it makes from the address of one var
 into that variable. It may be shifted, as in the descriptors of wgmma, which hold addresses divided by 16.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
@@ -83,7 +81,7 @@ def _named_variables(program: Program) -> tuple[Symbol, ...]:
     for op in program.sites:
         for operand in op.operands:
             collect(operand)
-    return tuple(sorted(named, key=lambda each: each.address))
+    return tuple(sorted(named, key=lambda symbol: symbol.address))
 
 
 class AddressSources:
@@ -108,8 +106,8 @@ class AddressSources:
                 if operand in self.definitions.parameters:
                     return UNKNOWN
                 joined: Source | None = None
-                for each in self.definitions.reaching(op, operand):
-                    source = known.get(each)
+                for number in self.definitions.reaching(op, operand):
+                    source = known.get(number)
                     if source is not None:
                         joined = source if joined is None else _join(joined, source)
                 return joined
@@ -118,7 +116,7 @@ class AddressSources:
             case Symbol() | RegisterPart():
                 return UNKNOWN
             case OperandList(elements):
-                return _packed([self._source(op, each, known) for each in elements])
+                return _packed([self._source(op, element, known) for element in elements])
         return NUMBER
 
     def _made(self, op: Op, register: Register, known: dict[int, Source]) -> Source | None:
@@ -126,7 +124,7 @@ class AddressSources:
         flow = op.record.address_flow
         if flow in _NUMBERS or op.record.multiplies or len(op.operands) < 2:
             return NUMBER
-        operands = [self._source(op, each, known) for each in op.operands[1:]]
+        operands = [self._source(op, operand, known) for operand in op.operands[1:]]
         if flow in _COPIES and len(operands) == 1:
             return _copied(op, register, operands[0])
         if op.record.chooses:
@@ -134,7 +132,7 @@ class AddressSources:
             return first if second is None else second if first is None else _join(first, second)
         if None in operands:
             return None
-        derived = [each for each in operands if isinstance(each, Derived)]
+        derived = [source for source in operands if isinstance(source, Derived)]
         if not derived:
             return UNKNOWN if UNKNOWN in operands else NUMBER
         if UNKNOWN in operands:
@@ -151,7 +149,7 @@ def _packed(elements: list[Source | None]) -> Source | None:
     """Return what registers hold that are put together as one, the lowest first: its address is there."""
     if None in elements:
         return None
-    numbers = all(each == NUMBER for each in elements[1:])
+    numbers = all(element == NUMBER for element in elements[1:])
     return elements[0] if numbers else UNKNOWN
 
 
@@ -160,8 +158,8 @@ def _copied(op: Op, register: Register, source: Source | None) -> Source | None:
     targets = elements_of(op.operands[0])
     if not isinstance(source, Derived):
         return source
-    narrow = any(TYPE_BITS[each] < _ADDRESS_BITS for each in op.types)
-    if narrow or any(isinstance(each, Register) and each.bits < _ADDRESS_BITS for each in targets):
+    narrow = any(TYPE_BITS[type_name] < _ADDRESS_BITS for type_name in op.types)
+    if narrow or any(isinstance(target, Register) and target.bits < _ADDRESS_BITS for target in targets):
         return UNKNOWN
     return source if targets[0] == register else NUMBER
 
@@ -170,7 +168,7 @@ def _computed(op: Op, flow: AddressFlow, operands: list[Source | None], derived:
     """Return what an instruction computes from addresses and numbers."""
     one = derived[0]
     alone = len(derived) == 1
-    constants = [each.bits if isinstance(each, Immediate) else None for each in op.operands[2:]]
+    constants = [operand.bits if isinstance(operand, Immediate) else None for operand in op.operands[2:]]
     match flow:
         case AddressFlow.SUM if alone:
             return one
@@ -185,7 +183,7 @@ def _computed(op: Op, flow: AddressFlow, operands: list[Source | None], derived:
         case AddressFlow.SHIFT_LEFT if alone and operands[0] == one and constants[0] is not None:
             return replace(one, shift=one.shift - constants[0]) if constants[0] <= one.shift else UNKNOWN
         case AddressFlow.BIT_FIELD if alone and None not in constants:
-            first, count = (each or 0 for each in constants)
+            first, count = (constant or 0 for constant in constants)
             return _kept(replace(one, shift=one.shift + first), (1 << min(count, 64)) - 1)
     return UNKNOWN
 

@@ -5,8 +5,6 @@ same register again for something else. Analyses that follow values ask here, so
 register does not blur what it held before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
@@ -40,7 +38,7 @@ class ReachingDefinitions:
         self._of: dict[Register, list[int]] = {}
         for block in blocks:
             for op in block.executed:
-                written = [each for each in assigned(op) if each.bits >= _LEAST_BITS]
+                written = [register for register in assigned(op) if register.bits >= _LEAST_BITS]
                 if written:
                     self.writers.append((op, list(enumerate(written, len(self.definitions)))))
                     for number, register in self.writers[-1][1]:
@@ -48,12 +46,12 @@ class ReachingDefinitions:
                         self._of.setdefault(register, []).append(number)
         #: Registers that callers give a value, too.
         self.parameters = {
-            each
+            parameter
             for body in {id(block.body): block.body for block in blocks}.values()
-            for each in (*body.parameters, *body.returns)
-            if isinstance(each, Register) and not body.function.is_entry
+            for parameter in (*body.parameters, *body.returns)
+            if isinstance(parameter, Register) and not body.function.is_entry
         }
-        self._several = {register for register, each in self._of.items() if len(each) > 1}
+        self._several = {register for register, numbers in self._of.items() if len(numbers) > 1}
         self._at: dict[Definition, tuple[int, ...]] = {}
         if self._several:
             self._flow(blocks)
@@ -65,7 +63,9 @@ class ReachingDefinitions:
 
     def _flow(self, blocks: list[BasicBlock]) -> None:
         """Find what reaches each use of the registers that have several definitions."""
-        numbers = {self.definitions[each]: each for register in self._several for each in self._of[register]}
+        numbers = {
+            self.definitions[number]: number for register in self._several for number in self._of[register]
+        }
         writes: dict[Key, list[tuple[Register, int]]] = {}
         for definition, number in numbers.items():
             writes.setdefault(definition.key, []).append((definition.register, number))
@@ -125,7 +125,7 @@ def _at_end(block: BasicBlock, writes: dict[Key, list[tuple[Register, int]]]) ->
                 written.add(register)
             else:
                 last.setdefault(register, []).append(number)
-    return _AtEnd([(register, each) for register, numbers in last.items() for each in numbers], written)
+    return _AtEnd([(register, number) for register, numbers in last.items() for number in numbers], written)
 
 
 class _Exposed(NamedTuple):
@@ -159,7 +159,7 @@ def _entering(blocks: list[BasicBlock], ends: dict[int, _AtEnd]) -> dict[int, _E
         for register in end.written:
             kept[number] &= ~exposed.of_register[register]
     entering = dict.fromkeys(ends, 0)
-    following = {block.number: [each.number for each in successors(block)] for block in blocks}
+    following = {block.number: [successor.number for successor in successors(block)] for block in blocks}
     changed = True
     while changed:  # in reverse post-order, so that one round mostly does but for loops
         changed = False
@@ -169,7 +169,7 @@ def _entering(blocks: list[BasicBlock], ends: dict[int, _AtEnd]) -> dict[int, _E
                 if leaving & ~entering[target]:
                     entering[target] |= leaving
                     changed = True
-    return {number: _Entering(exposed, each) for number, each in entering.items()}
+    return {number: _Entering(exposed, definitions) for number, definitions in entering.items()}
 
 
 class _Live:

@@ -8,8 +8,6 @@ count. Without such a bound there is no rule: with `.maxntid` alone ptxas drops 
 (its note C7508), and keeps it where wgmma accumulators fill the registers that so many threads may have.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 import lanewise.disk_cache as disk_cache  # not from lanewise, which would look for it in the language first

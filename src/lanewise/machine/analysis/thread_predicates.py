@@ -105,7 +105,7 @@ class ThreadPredicates:
 
     def _comparison(self, op: Op) -> Truth | None:
         """Return the result of setp, which may be combined with another predicate."""
-        name, *further = (each for each in op.modifiers if each not in TYPE_BITS)
+        name, *further = (modifier for modifier in op.modifiers if modifier not in TYPE_BITS)
         compared = self._compared(name, op)
         if len(op.operands) == 3 and not further:
             return compared
@@ -115,7 +115,7 @@ class ThreadPredicates:
 
     def _compared(self, name: str, op: Op) -> Truth:
         (type,) = op.types
-        sources = [self.number(each, type) for each in op.operands[1:3]]
+        sources = [self.number(operand, type) for operand in op.operands[1:3]]
         first, second = sources
         if first is None or second is None or name not in _COMPARISONS:
             unknown = np.zeros(self.count, np.bool_)
@@ -161,7 +161,7 @@ class ThreadPredicates:
     def _chosen(self, op: Op, type: str) -> Numbers | None:
         """Return the result of selp, if all threads are known to choose."""
         choice = self.truth(op.operands[3])
-        first, second = (self.number(each, type) for each in op.operands[1:3])
+        first, second = (self.number(operand, type) for operand in op.operands[1:3])
         if first is None or second is None or not (choice.true | choice.false).all():
             return None
         return np.where(choice.true, first, second)

@@ -1,7 +1,5 @@
 """What becomes of a value that an instruction loads: is it computed with, only copied, or perhaps dropped?"""
 
-from __future__ import annotations
-
 from enum import IntEnum
 from functools import cached_property
 
@@ -63,4 +61,4 @@ class ValueUses:
 def stored_registers(op: Op) -> set[Register]:
     """Return the registers that a plain store writes to memory."""
     (access,) = op.record.memory
-    return {each for each in elements_of(op.operands[access.data]) if isinstance(each, Register)}
+    return {element for element in elements_of(op.operands[access.data]) if isinstance(element, Register)}

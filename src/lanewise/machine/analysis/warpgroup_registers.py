@@ -4,8 +4,6 @@ While a wgmma is in flight its accumulators may not be touched, nor its register
 a register is taken for the register itself: compilers write moves that the assembler removes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -70,8 +68,8 @@ def _copies(op: Op) -> bool:
 
 def _matrix_registers(op: Op) -> set[Register]:
     """Return the registers of 32 bits that a wgmma reads: A and metadata, not descriptors and predicates."""
-    registers = {each for operand in op.operands[1:] for each in registers_in(operand)}
-    return {each for each in registers if each.bits == 32 and not each.is_predicate}
+    registers = {register for operand in op.operands[1:] for register in registers_in(operand)}
+    return {register for register in registers if register.bits == 32 and not register.is_predicate}
 
 
 def warpgroup_plan(blocks: list[BasicBlock]) -> WarpgroupPlan:
@@ -81,8 +79,8 @@ def warpgroup_plan(blocks: list[BasicBlock]) -> WarpgroupPlan:
     followed: dict[Register, int] = {}
 
     def follow(registers: set[Register]) -> list[int]:
-        ordered = sorted(registers, key=lambda each: each.offset)
-        return [followed.setdefault(each, len(followed)) for each in ordered]
+        ordered = sorted(registers, key=lambda register: register.offset)
+        return [followed.setdefault(register, len(followed)) for register in ordered]
 
     for op in filter(is_product, ops):
         accumulators = op.registers(Role.DEFINED)
@@ -113,19 +111,21 @@ def warpgroup_plan(blocks: list[BasicBlock]) -> WarpgroupPlan:
 def _events(op: Op, followed: dict[Register, int]) -> list[RegisterEvent]:
     """Return what an instruction does with followed registers."""
     written = op.registers(Role.DEFINED) & followed.keys()
-    read = {each for operand in op.operands for each in registers_in(operand)} & followed.keys()
+    read = {register for operand in op.operands for register in registers_in(operand)} & followed.keys()
     read -= op.registers(Role.DEFINED)
     if (
         _copies(op) and written and read
     ):  # `mov.b32 {low, high}, sums` has two targets, its reverse two sources
-        source = min(read, key=lambda each: each.offset)
-        targets = sorted(written, key=lambda each: each.offset)
-        return [RegisterEvent(Touch.COPIED, followed[each], followed[source], op.site) for each in targets]
+        source = min(read, key=lambda register: register.offset)
+        targets = sorted(written, key=lambda register: register.offset)
+        return [
+            RegisterEvent(Touch.COPIED, followed[target], followed[source], op.site) for target in targets
+        ]
     if _copies(op) and written:
-        return [RegisterEvent(Touch.SET, followed[each], 0, op.site) for each in written]
+        return [RegisterEvent(Touch.SET, followed[register], 0, op.site) for register in written]
     if _copies(op):
         return []
     return [
-        *(RegisterEvent(Touch.READ, followed[each], 0, op.site) for each in read),
-        *(RegisterEvent(Touch.WRITTEN, followed[each], 0, op.site) for each in written),
+        *(RegisterEvent(Touch.READ, followed[register], 0, op.site) for register in read),
+        *(RegisterEvent(Touch.WRITTEN, followed[register], 0, op.site) for register in written),
     ]

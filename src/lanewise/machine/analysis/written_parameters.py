@@ -6,8 +6,6 @@ A pointer that was stored in halves and put together again, or one beyond its ar
 on this has to notice a write elsewhere.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from lanewise.machine.program.instruction_record import Level, Role

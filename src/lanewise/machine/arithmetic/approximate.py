@@ -1,7 +1,5 @@
 """Lowerings of roots, reciprocals and approximate functions, within the PTX ISA's error bounds."""
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, f32, f64
 from lanewise.machine.arithmetic.exponentials import exp2

@@ -3,8 +3,6 @@
 PTX shifts clamp: a count beyond the width shifts every bit out.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.simd import Type, Value
 from lanewise.machine.arithmetic.integer import I32, U32, U64, integer_type, operands
 from lanewise.machine.codegen.lane_vectors import BOOL, Lanes, intrinsic, type_of
@@ -215,8 +213,8 @@ def move(lanes: Lanes, op: Op) -> None:
             whole = whole | (word << (index * bits))
         lanes.write(destination, whole)
         return
-    if source in lanes.unsettled and type.bits == 32:
-        lanes.write_number(destination, lanes.unsettled[source])
+    if source in lanes.any_nan and type.bits == 32:
+        lanes.write_number(destination, lanes.any_nan[source])
         return
     lanes.write(destination, lanes.read(source, type if type.bits > 1 else BOOL))
 

@@ -1,7 +1,5 @@
 """Lowerings of comparisons and selections: set, setp, selp, slct."""
 
-from __future__ import annotations
-
 from lanewise.jit.simd import Type, Value, f32, f64
 from lanewise.machine.arithmetic.integer import U32, halves
 from lanewise.machine.arithmetic.small_floats import flush, flush_half, is_nan, widen

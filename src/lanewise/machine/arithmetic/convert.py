@@ -3,8 +3,6 @@
 Packed numbers are converted by `convert_packed.py`.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.simd import Type, Value, f32, f64
 from lanewise.machine.arithmetic.convert_packed import pack, pack_integers, packed, repack
 from lanewise.machine.arithmetic.integer import U32, U64

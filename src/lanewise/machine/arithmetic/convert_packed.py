@@ -1,7 +1,5 @@
 """Lowerings of cvt for packed numbers: pairs and fours of small floats, scales (ue8m0), and cvt.pack."""
 
-from __future__ import annotations
-
 import re
 
 from lanewise.jit.simd import Type, Value, f32

@@ -11,8 +11,6 @@ coefficients, the other 17 are a number x from 0 to 1, and
 where S(x) is the sum of the products of bits of x, as in x², that weigh 2^-15 or more.
 """
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Value, f32
 from lanewise.machine.arithmetic.integer import U32, U64

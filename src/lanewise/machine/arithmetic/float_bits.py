@@ -1,7 +1,5 @@
 """Lowerings that look at the bits of floats and round nothing: abs, neg, min, max, copysign, testp."""
 
-from __future__ import annotations
-
 from lanewise.jit.simd import Type, Value, f32, f64
 from lanewise.machine.arithmetic import integer
 from lanewise.machine.arithmetic.floating import float_type, flushed_input, write_halves

@@ -1,7 +1,5 @@
 """Lowerings of add, sub, mul, fma and div of floats; f16 and bf16 are computed through f32."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -3,8 +3,6 @@
 Division by zero and the one quotient that overflows never reach the host's division, which would trap.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.simd import Kind, Type, Value
 from lanewise.machine.codegen.lane_vectors import BOOL, Lanes, intrinsic, type_of
 from lanewise.machine.program.ops import Op

@@ -3,15 +3,13 @@
 Every NaN that an f32 instruction computes is 0x7FFFFFFF; f64 results keep the payload of a NaN operand.
 """
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.float_mode import float_mode
 from lanewise.jit.simd import Code, Pointer, Value, f64, i64
 from lanewise.machine.arithmetic.integer import U64
 from lanewise.machine.arithmetic.small_floats import SCALE, flush, is_nan
 from lanewise.machine.codegen.function_code import shared
-from lanewise.machine.codegen.lane_vectors import Lanes, intrinsic, settled
+from lanewise.machine.codegen.lane_vectors import Lanes, canonical_nan, intrinsic
 from lanewise.machine.program.ops import Op
 
 ROUNDINGS = ("rn", "rz", "rm", "rp")
@@ -20,7 +18,7 @@ ROUNDINGS = ("rn", "rz", "rm", "rp")
 def quiet(value: Value, *sources: Value) -> Value:
     """Return a result with NaNs as on an H200: for f64 the first NaN source made quiet, else a new NaN."""
     if value.type.bits == 32:
-        return settled(value)
+        return canonical_nan(value)
     bits = value.view(U64)
     nan = value.code.constant(bits.type, 0xFFF8000000000000)
     for source in reversed(sources):

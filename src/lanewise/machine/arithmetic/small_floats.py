@@ -3,8 +3,6 @@
 They use integer arithmetic, so that the bits do not depend on the host's processor.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from lanewise.jit.simd import Type, Value, f32, f64

@@ -5,8 +5,6 @@ on four bytes. ptxas expands each into several SASS instructions, which do not a
 says: the machine computes what they do (ptxas 13.0 for sm_90, results of an H200).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from lanewise.jit.simd import Type, Value

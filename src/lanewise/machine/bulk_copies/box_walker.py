@@ -14,8 +14,6 @@ fill or move them, a checker looks at them. Seen on an H200 (benchmarks/results/
   goes on in the next dimension. Offsets are added to what is counted (h200_im2col_copies.json beside it).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -93,7 +91,6 @@ class Column:
         )
         #: The number of the pixel since the last halo began or ended.
         self.number = code.variable(code.number(0))
-        self.number.set(code.number(0))
 
     @property
     def into_halo(self) -> Value:
@@ -198,7 +195,6 @@ def walk(
     size, step, width = of_row.size, of_row.step, of_row.width
     start, in_tensor = of_row.start, of_row.in_tensor
     row = code.variable(box.get(AsyncOperation.shared_address))
-    row.set(box.get(AsyncOperation.shared_address))
     column = Column(code, box)
     is_gather = box.get(AsyncOperation.is_gather).differs(0)
     with ExitStack() as loops:
@@ -241,7 +237,6 @@ def walk(
                     outside(place, low)
             with code.when(high > low):
                 along = code.variable(offset)
-                along.set(offset)
                 with code.when(of_row.is_stretched):
                     index = Value(code, i64, code.builder.sdiv(offset.handle, size.handle))
                     along.set(offset + index * size * (step - 1))

@@ -1,7 +1,5 @@
 """Lowerings of bulk copies and reductions of global and shared memory, of st.async, and of bulk groups."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,8 +20,9 @@ from lanewise.machine.codegen.function_code import (
     Kernel,
     Record,
     call,
-    shared,
     shared_code,
+    shared_function,
+    shared_routine,
     zero_bytes,
 )
 from lanewise.machine.codegen.pending_operations import address_of, call_function
@@ -154,31 +153,23 @@ def _issuer(
     return shared_code(module, name, arguments, write, quickly=True)
 
 
-def _masked_executor(module: ir.Module) -> ir.Function:
-    """Return `copy(operation)` for .cp_mask: of every 16 bytes those are copied whose bits are set."""
-
-    def write(module: ir.Module, name: str) -> None:
-        code = FunctionCode(module, name, ("operation",), ir.WORD, "")
-        operation, byte = code.record("operation"), Type("u", 8)
-        mask = operation.get(AsyncOperation.data)
-        # Byte by byte, since others may write the bytes between at the same time.
-        with code.loop(operation.get(AsyncOperation.size)) as offset:
-            chosen = (mask >> (offset & (GRANULE - 1))) & 1
-            with code.when(chosen.differs(0)):
-                source = Record(code, operation.get(AsyncOperation.source) + offset)
-                Record(code, operation.get(AsyncOperation.target) + offset).set(0, source.get(0, byte))
-        finish(code, operation)
-
-    return shared(module, "execute masked copy", ir.FunctionType(ir.WORD, [ir.LONG]), write, quickly=True)
+@shared_routine("execute masked copy", ("operation",), quickly=True)
+def _masked_executor(code: FunctionCode) -> None:
+    """`copy(operation)` for .cp_mask: of every 16 bytes those are copied whose bits are set."""
+    operation, byte = code.record("operation"), Type("u", 8)
+    mask = operation.get(AsyncOperation.data)
+    # Byte by byte, since others may write the bytes between at the same time.
+    with code.loop(operation.get(AsyncOperation.size)) as offset:
+        chosen = (mask >> (offset & (GRANULE - 1))) & 1
+        with code.when(chosen.differs(0)):
+            source = Record(code, operation.get(AsyncOperation.source) + offset)
+            Record(code, operation.get(AsyncOperation.target) + offset).set(0, source.get(0, byte))
+    finish(code, operation)
 
 
-def executor(module: ir.Module) -> ir.Function:
-    """Return `copy(operation)`: carry out a copy or reduction of bytes that lie side by side."""
-    return shared(module, "execute bulk copy", ir.FunctionType(ir.WORD, [ir.LONG]), _write_executor)
-
-
-def _write_executor(module: ir.Module, name: str) -> None:
-    code = FunctionCode(module, name, ("operation",), ir.WORD, "")
+@shared_routine("execute bulk copy", ("operation",))
+def executor(code: FunctionCode) -> None:
+    """`copy(operation)`: carry out a copy or reduction of bytes that lie side by side."""
     operation = code.record("operation")
     target, size = operation.get(AsyncOperation.target), operation.get(AsyncOperation.size)
     held = operation.get(AsyncOperation.source)
@@ -196,7 +187,7 @@ def _write_executor(module: ir.Module, name: str) -> None:
 
 
 def lower_store(code: BlockCode, op: Op) -> None:
-    """Lower st.async and red.async: values of registers go to shared memory, and an mbarrier is told.
+    """Lower st.async and red.async: values of registers go to shared memory, and an mbarrier counts them.
 
     In the forms without an mbarrier they go to global memory at any later time.
     """
@@ -228,13 +219,8 @@ def lower_store(code: BlockCode, op: Op) -> None:
 _STORE_ARGUMENTS = (*ISSUER, "target", "size", "barrier", "combine", "low", "high")
 
 
-def storer(module: ir.Module) -> ir.Function:
-    """Return the function that issues a store of up to 16 bytes whose end an mbarrier is told."""
-    return shared_code(module, "store asynchronously", _STORE_ARGUMENTS, _write_store)
-
-
 def _global_storer(module: ir.Module, space: str) -> ir.Function:
-    """Return the function that issues a store to global memory, whose end nobody is told."""
+    """Return the function that issues a store to global memory, which no mbarrier counts."""
 
     def write(code: BlockCode) -> None:
         made = _stored(code, space)
@@ -244,7 +230,9 @@ def _global_storer(module: ir.Module, space: str) -> ir.Function:
     return shared_code(module, f"store asynchronously to {space}", _STORE_ARGUMENTS, write)
 
 
-def _write_store(code: BlockCode) -> None:
+@shared_function("store asynchronously", _STORE_ARGUMENTS)
+def storer(code: BlockCode) -> None:
+    """Issue a store of up to 16 bytes whose end an mbarrier is told."""
     made = _stored(code, "shared")
     made.to_shared(code["target"])
     made.told_to(code["barrier"])

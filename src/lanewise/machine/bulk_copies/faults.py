@@ -1,7 +1,5 @@
 """What can be wrong with a bulk copy, as numbers for compiled code and as sentences for people."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 

@@ -4,8 +4,6 @@ The response is opaque in the PTX ISA. Here its words are the coordinates of the
 that was taken over, all ones if there is none, and then whether there is one.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.simd import Type, Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, LaunchRecord

@@ -3,8 +3,6 @@
 Each element changes in one indivisible step, since other blocks may reduce into the same memory.
 """
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Type, Value, i64
 from lanewise.machine.codegen.function_code import FunctionCode, Record, shared

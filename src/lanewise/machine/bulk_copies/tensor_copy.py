@@ -1,7 +1,5 @@
 """Lowerings of tensor copies (TMA): loads, stores and reductions of boxes, or of columns of pixels."""
 
-from __future__ import annotations
-
 from lanewise.isa.tensor_map_fields import ELEMENT_TYPES, OTHER_AXES
 from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Type, Value, i64

@@ -1,7 +1,5 @@
 """Lowerings of tensormap.replace, which changes a field of a tensor map, and of tensormap.cp_fenceproxy."""
 
-from __future__ import annotations
-
 from lanewise.isa import arch_number
 from lanewise.isa.tensor_map_fields import (
     ELEMENT_TYPES,

@@ -1,7 +1,5 @@
 """Descriptions for messages: the variable that an address lies in, what an access does, where lanes are."""
 
-from __future__ import annotations
-
 from lanewise.machine import abi
 from lanewise.machine.program.instruction_record import Size
 from lanewise.machine.program.memory_accesses import LocatedAccess

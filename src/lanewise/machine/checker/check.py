@@ -1,7 +1,5 @@
 """`lanewise.check`: runs a kernel with its grid, block and arguments under watch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """A kernel compiled for checked launches: the code of a plain launch, with the checker's steps in it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cached_property
 
@@ -49,26 +47,26 @@ class CheckedKernel(Compiled):
     def _instrumentation(self) -> CheckerSteps:
         has_warp_barriers = any(is_warp_barrier(op) for op in self.program.sites)
         answers = {
-            each
+            register
             for op in self.program.sites
             if op.record.decodes_answer
-            for each in registers_in(op.operands[1])
+            for register in registers_in(op.operands[1])
         }
         return CheckerSteps(self.plan, self.warpgroups, self.follows_async, has_warp_barriers, answers)
 
     @cached_property
     def plan(self) -> definite_assignment.Plan:
         """The registers that a check tracks because a path may leave them without a value."""
-        found = definite_assignment.plan(self.blocks, self._folded)
-        for key, made in found.assignments.items():
+        plan = definite_assignment.plan(self.blocks, self._folded)
+        for key, made in plan.assignments.items():
             if made.loaded is not None:
                 # What is only copied may be padding of a structure, if the rest of the load has values.
                 op = self.program.sites[key[0]]
-                copied = (self.value_uses.of(op, each) is not Use.COMPUTED for each in made.loaded)
+                copied = (self.value_uses.of(op, element) is not Use.COMPUTED for element in made.loaded)
                 loaded = zip(copied, made.loaded, strict=True)
-                elements = tuple(MOST_ELEMENTS if whole else each for whole, each in loaded)
-                found.assignments[key] = replace(made, loaded=elements)
-        return found
+                elements = tuple(MOST_ELEMENTS if whole else element for whole, element in loaded)
+                plan.assignments[key] = replace(made, loaded=elements)
+        return plan
 
     @cached_property
     def value_uses(self) -> ValueUses:
@@ -91,7 +89,7 @@ class CheckedKernel(Compiled):
             for register in registers
         ]
         carry = range(WarpFrame.carry, WarpFrame.carry + abi.LANES)
-        return np.array(sorted({offset for each in (carry, *bytes_of) for offset in each}), np.int64)
+        return np.array(sorted({offset for offsets in (carry, *bytes_of) for offset in offsets}), np.int64)
 
     @cached_property
     def time_decides(self) -> bool:
@@ -153,8 +151,10 @@ class CheckedKernel(Compiled):
     @cached_property
     def address_parameters(self) -> dict[int, frozenset[int]]:
         """For rows of accesses to global memory: the parameters that the address is made from, by offset."""
-        sites, found = self.program.sites, self._address_parameters.plain
-        return {first_access_row(sites[site]) + number: each for (site, number), each in found.items()}
+        sites, plain = self.program.sites, self._address_parameters.plain
+        return {
+            first_access_row(sites[site]) + number: parameters for (site, number), parameters in plain.items()
+        }
 
     @cached_property
     def async_parameters(self) -> dict[tuple[int, int], frozenset[int]]:

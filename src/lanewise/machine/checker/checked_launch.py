@@ -5,8 +5,6 @@ tell (a finding, a fault, blocks that access one word), the launch is repeated o
 is the same for any number of threads.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 from dataclasses import replace
@@ -81,8 +79,10 @@ class CheckedLaunch(Launch):
         self._beginning, self._ended, self._alone = threading.Lock(), threading.Event(), not side_by_side
         self.printed: list[tuple[int, str]] = []
         #: Allocations that may be written: what is read from them is put on record too.
-        self.written = [each for each in self.allocations if record_all or self._may_be_written(each)]
-        self._recorded = {each.first for each in self.written}
+        self.written = [
+            allocation for allocation in self.allocations if record_all or self._may_be_written(allocation)
+        ]
+        self._recorded = {allocation.first for allocation in self.written}
 
     def _may_be_written(self, allocation: Allocation) -> bool:
         """Return whether the kernel may write an allocation: by a parameter, or because it is no argument."""
@@ -91,7 +91,9 @@ class CheckedLaunch(Launch):
             return True
         if INITIALISED.marks(allocation.first, allocation.size) is not None:
             return True  # asynchronous reads of it are looked at, too
-        pointers = (int.from_bytes(self.parameters[each : each + 8].tobytes(), "little") for each in written)
+        pointers = (
+            int.from_bytes(self.parameters[offset : offset + 8].tobytes(), "little") for offset in written
+        )
         return any(pointer in allocation for pointer in pointers)
 
     @property
@@ -188,7 +190,7 @@ class CheckedLaunch(Launch):
 
     def _settle(self, state: BlockState, status: int) -> None:
         """Add a finding for a fault before it ends the launch."""
-        triage = next(each.triage for each in self.watches if address(state.record) in each.triage.states)
+        triage = next(watch.triage for watch in self.watches if address(state.record) in watch.triage.states)
         if triage.failure is not None:
             raise triage.failure
         try:
@@ -233,7 +235,7 @@ class CheckedLaunch(Launch):
         rows = sum((watch.rows for watch in self.watches), np.zeros_like(self.watches[0].rows))
         diverged = sum((watch.diverged for watch in self.watches), np.zeros_like(self.watches[0].diverged))
         requests = [watch.last_requests for watch in self.watches]
-        overlap = any(len(each.views) > 1 for each in self.allocations)
+        overlap = any(len(allocation.views) > 1 for allocation in self.allocations)
         by_line: dict[tuple[int, str], Line] = {}
         by_site = []
         for op, counts in kernel.counters.of_launch(runs, rows, diverged):
@@ -243,9 +245,9 @@ class CheckedLaunch(Launch):
         notes = [
             *notes,
             *(
-                f"races in {each.title} were not looked for: it has {each.size:,} bytes, and to keep record "
-                "of them would take more than half of this computer's memory"
-                for each in self.watches[0].unwatched
+                f"races in {allocation.title} were not looked for: it has {allocation.size:,} bytes, and to "
+                "keep record of them would take more than half of this computer's memory"
+                for allocation in self.watches[0].unwatched
             ),
         ]
         notes += self._boxes_outside()
@@ -269,7 +271,7 @@ class CheckedLaunch(Launch):
         findings = verdict(raw, self.compiled.program) + self._more_than_a_gpu()
         if self.schedule.is_default:
             return findings
-        return [replace(each, schedule=self.schedule.name) for each in findings]
+        return [replace(finding, schedule=self.schedule.name) for finding in findings]
 
     def _boxes_outside(self) -> list[str]:
         """Return a note on a tensor copy whose box lay wholly outside of its tensor."""
@@ -277,7 +279,7 @@ class CheckedLaunch(Launch):
         if site < 0:
             return []
         op = self.compiled.program.sites[site]
-        rank = next(len(each.coordinates) for each in op.operands if isinstance(each, TexelOperand))
+        rank = next(len(operand.coordinates) for operand in op.operands if isinstance(operand, TexelOperand))
         first = tuple(self[LaunchRecord.outside_coordinates + 8 * axis] for axis in range(rank))
         named = f"{first} (innermost first)" if self.compiled.module.names is None else str(first[::-1])
         place = short_place(source_of(self, op) or f"line {op.line}")
@@ -293,9 +295,9 @@ class CheckedLaunch(Launch):
 
     def last_report(self, notes: list[str]) -> Report:
         """Return the report of a launch that nothing else is asked of."""
-        found = self.report(notes)
+        report = self.report(notes)
         self.give_back()
-        return found
+        return report
 
     def give_back(self) -> None:
         """Let the next check have the shadow memory."""
@@ -304,7 +306,7 @@ class CheckedLaunch(Launch):
 
     def _more_than_a_gpu(self) -> list[Finding]:
         """Return advice if more blocks waited for later ones than run at a time on any GPU."""
-        most = max((each.most_stuck for each in self.resident), default=0)
+        most = max((blocks.most_stuck for blocks in self.resident), default=0)
         if not most:
             return []
         entry = self.compiled.program.entry
@@ -365,17 +367,17 @@ def run_checked(
             launch.print_kept()
             after, ended = memory.copy(), launch.ended
         elif launch.ended and ended:
-            changed = [each.title for each in memory.differing(after)]
+            changed = [allocation.title for allocation in memory.differing(after)]
             notes = [
                 *notes,
-                *(f"{each} has other results under the schedule {schedule.name}" for each in changed),
+                *(f"{title} has other results under the schedule {schedule.name}" for title in changed),
             ]
         memory.put_back(before)
     if after is not None:
         memory.put_back(after)
-    extra = [each for each in reports[0].notes if each not in notes]
+    extra = [note for note in reports[0].notes if note not in notes]
     return replace(
-        reports[0], findings=across_schedules([each.findings for each in reports]), notes=[*notes, *extra]
+        reports[0], findings=across_schedules([report.findings for report in reports]), notes=[*notes, *extra]
     )
 
 
@@ -428,15 +430,17 @@ class WrittenMemory:
     """The memory that a launch may write, where the caller has it."""
 
     def __init__(self, launch: Launch, written: list[Allocation]) -> None:
-        self.allocations = [each for each in written if each.writable]
-        self._marks = [INITIALISED.marks(each.first, each.size) for each in self.allocations]
-        self._own = [launch.arrays.caller_memory(each) for each in self.allocations]
+        self.allocations = [allocation for allocation in written if allocation.writable]
+        self._marks = [
+            INITIALISED.marks(allocation.first, allocation.size) for allocation in self.allocations
+        ]
+        self._own = [launch.arrays.caller_memory(allocation) for allocation in self.allocations]
         self._heap = heap_of(launch.compiled.module) if heap_in_use(launch.compiled.module) else None
 
     def copy(self) -> MemoryCopy:
         """Return a copy of what it holds."""
         heap = self._heap.state() if self._heap is not None else None
-        marks = [None if each is None else each.copy() for each in self._marks]
+        marks = [None if mark is None else mark.copy() for mark in self._marks]
         return MemoryCopy([content.copy() for content in self._own], heap, marks)
 
     def put_back(self, copy: MemoryCopy) -> None:
@@ -452,4 +456,4 @@ class WrittenMemory:
     def differing(self, copy: MemoryCopy) -> list[Allocation]:
         """Return the allocations that hold something else than when they were copied."""
         pairs = zip(self.allocations, self._own, copy.contents, strict=True)
-        return [each for each, own, content in pairs if not np.array_equal(own, content)]
+        return [allocation for allocation, own, content in pairs if not np.array_equal(own, content)]

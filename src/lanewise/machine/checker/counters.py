@@ -3,8 +3,6 @@
 They count instructions of the PTX: where ptxas merges, splits or removes some, the SASS has others.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Findings for launches that do not run to their end: faults, deadlocks, endless loops, what GPUs refuse."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import NamedTuple
 
@@ -48,9 +46,9 @@ _RENAMED = {
     "host call": "trap",
 }
 _MASK = (1 << 64) - 1
-#: The threads that a deadlock is told of first: others, at barriers of many threads, wait for these. Lanes
-#: that wait for one of their warp which waits for a phase are among the others.
-_TOLD_FIRST = {abi.WAITS_FOR_SIBLINGS: 0, abi.WAITS_FOR_PHASE: 1}
+#: The threads that the report of a deadlock names first: others, at barriers of many threads, wait for these.
+#: Lanes that wait for one of their warp which waits for a phase are among the others.
+_NAMED_FIRST = {abi.WAITS_FOR_SIBLINGS: 0, abi.WAITS_FOR_PHASE: 1}
 
 
 class Endless(KernelFault):
@@ -156,14 +154,15 @@ def deadlock(launch: LaunchState, state: BlockState, message: str) -> Finding:
     lanes = list(waiting_lanes(launch, state.members or [state]))
     if not lanes:
         return finding_at(launch, "deadlock", message, None, None, state, mend=mend)
-    causes = [each.lane for each in lacking_barriers(launch, lanes) if each.is_cause]
-    at_phase = {(id(each.block), each.warp) for each in lanes if each.reason == abi.WAITS_FOR_PHASE}
+    causes = [barrier.lane for barrier in lacking_barriers(launch, lanes) if barrier.is_cause]
+    at_phase = {(id(lane.block), lane.warp) for lane in lanes if lane.reason == abi.WAITS_FOR_PHASE}
 
     def place(lane: WaitingLane) -> int:
         is_among_others = lane.reason == abi.WAITS_FOR_SIBLINGS and (id(lane.block), lane.warp) in at_phase
-        return len(_TOLD_FIRST) if is_among_others else _TOLD_FIRST.get(lane.reason, len(_TOLD_FIRST))
+        return len(_NAMED_FIRST) if is_among_others else _NAMED_FIRST.get(lane.reason, len(_NAMED_FIRST))
 
-    first = min(lanes, key=lambda each: (place(each), each not in causes))  # those of the first block lead
+    # Lanes of the first block lead.
+    first = min(lanes, key=lambda lane: (place(lane), lane not in causes))
     op = _waited_for(launch.compiled.blocks, first.basic_block)
     kind = "barrier" if place(first) else "divergence"
     thread = launch.thread_at(first.warp, first.lane)
@@ -182,7 +181,7 @@ def _waited_for(blocks: list[BasicBlock], number: int) -> Op | None:
 # loops that never end ---------------------------------------------------------------------------------------
 
 
-#: What ends a loop that waits for nobody.
+#: What ends a loop that waits for no other thread.
 _LOOP = "let the loop come to its end: look at what its condition reads, and at what changes that"
 
 
@@ -297,17 +296,17 @@ def _spin(launch: LaunchState, state: BlockState, warp: int, lane: int, number: 
         for access in watched_accesses(op)
         if access.space != "local"
     ]
-    reads = [each for each in touched if each[1].access.reads]
+    reads = [(op, access) for op, access in touched if access.access.reads]
     if not reads:
         block = launch.compiled.blocks[number]
         return Spin(state, thread, next(iter(block.ops), block.op))
-    op, access = min(reads, key=lambda each: not each[0].record.is_atomic and not each[0].has("volatile"))
+    op, access = min(reads, key=lambda read: not read[0].record.is_atomic and not read[0].has("volatile"))
     address = _address(state, warp, lane, access)
     space, allocation = allocation_at(launch, access.space, address)
     stores = (
-        each
-        for each, written in touched
-        if each.record.is_plain_store and _address(state, warp, lane, written) == address
+        store
+        for store, written in touched
+        if store.record.is_plain_store and _address(state, warp, lane, written) == address
     )
     return Spin(state, thread, op, access, address, space, allocation, next(stores, None))
 
@@ -329,8 +328,8 @@ def _address(state: BlockState, warp: int, lane: int, access: LocatedAccess) -> 
 def _loop_around(block: BasicBlock) -> list[BasicBlock]:
     """Return the basic blocks of the loop that a basic block is in, by number; itself if there is none."""
     reached = _reachable(block)
-    loop = [each for each in reached.values() if block.number in _reachable(each)]
-    return sorted(loop, key=lambda each: each.number) or [block]
+    loop = [other for other in reached.values() if block.number in _reachable(other)]
+    return sorted(loop, key=lambda other: other.number) or [block]
 
 
 def _reachable(block: BasicBlock) -> dict[int, BasicBlock]:
@@ -385,7 +384,7 @@ def beyond_limits(program: Program, shape: Shape, arch: str, used: Resources | N
     if used is not None:
         reasons += register_refusals(used, shape.threads)
     body = program.entry.body or ()
-    loc = next((each for each in body if isinstance(each, Loc)), None)
+    loc = next((statement for statement in body if isinstance(statement, Loc)), None)
     source = source_line(program.module, loc) if loc is not None else None
     return [
         Finding("launch", why, program.entry.line, f".entry {program.entry.name}", source) for why in reasons

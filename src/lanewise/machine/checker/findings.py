@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
+from lanewise.hints import Items
 from lanewise.machine.program.source_lines import short_place
 from lanewise.ptx.model.names import demangle
 
@@ -129,9 +130,9 @@ def elided(text: str) -> str:
     'wgmma.mma_async {%f0, …, %f5}, %rd1, {%r1, %r2};'
     """
 
-    def ends(found: re.Match[str]) -> str:
-        names = [each.strip() for each in found[1].split(",")]
-        return found[0] if len(names) <= _MOST_REGISTERS else f"{{{names[0]}, …, {names[-1]}}}"
+    def ends(match: re.Match[str]) -> str:
+        names = [name.strip() for name in match[1].split(",")]
+        return match[0] if len(names) <= _MOST_REGISTERS else f"{{{names[0]}, …, {names[-1]}}}"
 
     return _REGISTERS.sub(ends, text)
 
@@ -230,6 +231,9 @@ class ReportContents:
     #: The bytes that the launch has accessed, if somebody wants to know.
     accesses: tuple[AllocationAccesses, ...] = field(default=(), repr=False, compare=False)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "findings", Items(self.findings))
+
     @property
     def counted(self) -> str:
         """How many counters there are, and whether they are those of the whole launch."""
@@ -243,7 +247,7 @@ class ReportContents:
     @cached_property
     def performance(self) -> list[Inefficiency]:
         """What wastes time, the most expensive first; it does not count for `ok`."""
-        return self.judge() if self.judge is not None else []
+        return Items(self.judge() if self.judge is not None else ())
 
     def __getstate__(self) -> dict[str, object]:
         """Return what is pickled: what wastes time is judged before, since compiled code stays behind."""
@@ -252,7 +256,7 @@ class ReportContents:
     @property
     def ok(self) -> bool:
         """Whether no finding is an error; findings that are only advice do not count."""
-        return all(each.severity != "error" for each in self.findings)
+        return all(finding.severity != "error" for finding in self.findings)
 
     def __bool__(self) -> bool:
         return self.ok
@@ -260,15 +264,15 @@ class ReportContents:
     @property
     def summary(self) -> str:
         """How many findings there are of each kind, and how many things waste time, in words."""
-        kinds = Counter(each.title for each in self.findings)
+        kinds = Counter(finding.title for finding in self.findings)
         total = len(self.findings)
-        told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-        found = f"{total} finding{'s' if total != 1 else ''} ({told})" if total else "nothing found"
+        by_kind = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+        findings = f"{total} finding{'s' if total != 1 else ''} ({by_kind})" if total else "nothing found"
         count = len(self.performance)
         if not count:
-            return found
+            return findings
         slow = f"{count} thing{'s' if count != 1 else ''} that cost{'s' if count == 1 else ''} time"
-        return f"{found}, {slow}" if total else f"nothing wrong, {slow}"
+        return f"{findings}, {slow}" if total else f"nothing wrong, {slow}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as dicts, lists, strings and numbers, for JSON."""
@@ -276,9 +280,9 @@ class ReportContents:
             "kernel": self.kernel,
             "ok": self.ok,
             "ended": self.ended,
-            "findings": [asdict(each) for each in self.findings],
+            "findings": [asdict(finding) for finding in self.findings],
             "counters": dict(self.counters),
-            "lines": [asdict(each) | {"counters": dict(each.counters)} for each in self.lines],
+            "lines": [asdict(line) | {"counters": dict(line.counters)} for line in self.lines],
             "notes": list(self.notes),
-            "performance": [asdict(each) | {"location": each.location} for each in self.performance],
+            "performance": [asdict(verdict) | {"location": verdict.location} for verdict in self.performance],
         }

@@ -143,7 +143,7 @@ class ControlFlow:
 
     def is_before(self, one: Op, other: Op) -> bool:
         """Return whether an instruction comes before another one in the order of the kernel."""
-        first, second = (self._places.get(each.site) for each in (one, other))
+        first, second = (self._places.get(op.site) for op in (one, other))
         if first is None or second is None:
             return one.site < other.site
         return (first[0].number, first[1]) < (second[0].number, second[1])
@@ -162,9 +162,9 @@ class ControlFlow:
                 if closes(op):
                     break
             else:
-                following = [each for each in successors(block) if each.number not in seen]
-                seen |= {each.number for each in following}
-                pending += [(each, 0) for each in following]
+                following = [successor for successor in successors(block) if successor.number not in seen]
+                seen |= {successor.number for successor in following}
+                pending += [(successor, 0) for successor in following]
         return False
 
     def is_copied(self, op: Op) -> bool:
@@ -203,7 +203,7 @@ class ControlFlow:
 
     def are_of_one_branch(self, one: Op, other: Op) -> bool:
         """Return whether two instructions, and so all between them, are in one block that some skip."""
-        first, second = (self._places.get(each.site) for each in (one, other))
+        first, second = (self._places.get(op.site) for op in (one, other))
         if first is None or second is None or first[0] is not second[0]:
             return False
         return self.is_conditional(one)
@@ -214,17 +214,17 @@ class ControlFlow:
         if op.guard is not None or place is None:
             return op.guard is not None
         avoided = place[0]
-        first = next(each for each in self._blocks if each.is_first and each.body is avoided.body)
+        first = next(block for block in self._blocks if block.is_first and block.body is avoided.body)
         pending, seen = [first] if first is not avoided else [], {first.number}
         while pending:
             block = pending.pop()
             following = successors(block)
             if not following:
                 return True
-            for each in following:
-                if each is not avoided and each.number not in seen:
-                    seen.add(each.number)
-                    pending.append(each)
+            for successor in following:
+                if successor is not avoided and successor.number not in seen:
+                    seen.add(successor.number)
+                    pending.append(successor)
         return False
 
 
@@ -319,22 +319,22 @@ class Race:
     def spins(self) -> bool:
         """Whether one of them exchanges a value in a loop, as a lock is taken."""
         return any(
-            each.op.record.is_atomic
-            and (each.op.has("cas") or each.op.has("exch"))
-            and self.flow.leads(each.op, each.op, lambda op: False)
-            for each in (self.one, self.other)
+            place.op.record.is_atomic
+            and (place.op.has("cas") or place.op.has("exch"))
+            and self.flow.leads(place.op, place.op, lambda op: False)
+            for place in (self.one, self.other)
         )
 
 
 def reach_farther(races: Sequence[Race], than: Sequence[Race]) -> bool:
     """Return whether the threads of some races are farther apart than those of others, if there are any."""
-    return bool(than) and any(race.reach > max(each.reach for each in than) for race in races)
+    return bool(than) and any(race.reach > max(other.reach for other in than) for race in races)
 
 
 def race_mend(races: Sequence[Race]) -> str:
     """Return what orders the two accesses of a race; several races of the same two lines are one mistake."""
-    reach = max(each.reach for each in races)
-    first, *_ = (each for each in races if each.reach == reach)
+    reach = max(race.reach for race in races)
+    first, *_ = (race for race in races if race.reach == reach)
     language = first.language
     if (initialised := first.initialised) is not None:
         fence, line = spelled("init_fence", language), initialised.named()
@@ -353,7 +353,7 @@ def race_mend(races: Sequence[Race]) -> str:
     barrier, everybody = spelled(_BARRIERS[reach][0], language), _BARRIERS[reach][2]
     if not gaps:
         return _without_a_gap(first, barrier, everybody, language)
-    conditional = any(each.flow.is_conditional(op) for each in races for op in (each.one.op, each.other.op))
+    conditional = any(race.flow.is_conditional(op) for race in races for op in (race.one.op, race.other.op))
     where = ""
     if conditional:
         where = f", where {everybody} come by"

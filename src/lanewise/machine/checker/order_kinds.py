@@ -66,5 +66,5 @@ def order_kind(op: Op) -> OrderKind:
     """Return the kind of an instruction that orders something."""
     order = op.record.orders
     order = Order.WAIT_GROUP if order is Order.WAIT_ALL else order
-    first, *others = (each for each in OrderKind if each.order is order)
-    return next((each for each in others if any(op.has(name) for name in each.modifiers)), first)
+    first, *others = (kind for kind in OrderKind if kind.order is order)
+    return next((kind for kind in others if any(op.has(name) for name in kind.modifiers)), first)

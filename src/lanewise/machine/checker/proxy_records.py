@@ -5,8 +5,6 @@ and writes is noted in shadow memory under that epoch; who knows that it is comp
 kernels that have such instructions keep these records.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum, IntFlag, auto
 
 from lanewise.isa.launch_limits import MOST_CLUSTER_BLOCKS
@@ -35,7 +33,7 @@ class AsyncKind(IntEnum):
     BULK_GROUP = 2
     #: A phase of an mbarrier.
     PHASE = 3
-    #: A tcgen05.commit after it, by which an mbarrier is told.
+    #: A tcgen05.commit after it, which arrives at an mbarrier.
     TENSOR = 4
 
 
@@ -135,9 +133,10 @@ class AsyncClock(RecordLayout):
     #: Its plain reads of shared memory lie before a fence between the proxies, or are known by an mbarrier or
     #: a flag: the asynchronous proxy may write there.
     handed_over_of = per_lane()
-    #: The writes to shared and to global memory that this warp itself has fenced after it had learnt of them.
-    fenced_by_issuer_of = per_lane()
-    fenced_global_by_issuer_of = per_lane()
+    #: Its writes to shared and to global memory that the warp whose clock this is had learnt of when it
+    #: executed a fence.proxy.async.
+    covered_by_own_fence = per_lane()
+    covered_by_own_global_fence = per_lane()
     # The last plain writes of each lane, and its last fences, for shared and for global memory.
     wrote = per_lane()
     wrote_global = per_lane()
@@ -250,12 +249,12 @@ class FollowedBarrier(RecordLayout):
 
     offset = field()
     parity = field()
-    #: The row of the last instruction that told it of bytes to come.
+    #: The row of the last instruction that made it expect bytes.
     row = field()
     #: The last phase that bytes of a copy were counted for, and the row of that copy.
     copy_phase = field()
     copy_row = field()
-    #: The last phase that a copy tells of bytes, or in which its end arrives, and its row.
+    #: The last phase in which a copy counts bytes, or at which its end arrives, and its row.
     owed_phase = field()
     owed_row = field()
     # When and by which lane of which warp it was initialised (0: before it was followed), and whether it was

@@ -30,6 +30,8 @@ class Report(ReportContents, Suggests):
         "they cost, and report.performance says where they are",
         "races": 'report.findings has them, those whose kind is "race"',
         "errors": "report.findings has them",
+        "print": "print(report) prints it",
+        "to_json": 'report.save("report.json") writes JSON, and to_dict() returns it as objects',
     }
 
     if not TYPE_CHECKING:  # a checker knows that a report has no items
@@ -78,9 +80,9 @@ class Report(ReportContents, Suggests):
         `counters` adds the counters of the launch; `ptx` and `inlined` add to each finding what
         `Finding.in_words` says.
         """
-        parts = [each.in_words(ptx, inlined) for each in self.findings]
+        parts = [finding.in_words(ptx, inlined) for finding in self.findings]
         if self.performance:
-            parts.append("\n".join(str(each) for each in self.performance))
+            parts.append("\n".join(str(verdict) for verdict in self.performance))
         parts.append(f"{self.title}: {self.summary}")
         if self.counters and counters:
             width = max(len(name) for name in self.counters)

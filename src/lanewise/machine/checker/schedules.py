@@ -3,8 +3,6 @@
 With them goes when asynchronous operations take effect: early, late, or as the seed draws it.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -91,7 +89,7 @@ def run_schedule(asked: object) -> RunSchedule:
         return RunSchedule(REVERSE, RunOrder.REVERSE)
     if name == LATE:
         return RunSchedule(LATE, RunOrder.IN_ORDER, completion=Completion.LATE)
-    names = ", ".join(f'"{each}"' for each in (IN_ORDER, REVERSE, EARLY, LATE))
+    names = ", ".join(f'"{schedule_name}"' for schedule_name in (IN_ORDER, REVERSE, EARLY, LATE))
     seed = seed_of(asked, f"{names}, an integer (a seed) or a list of them")
     return RunSchedule(f"seed {seed}", RunOrder.RANDOM, seed, Completion.RANDOM)
 
@@ -101,7 +99,7 @@ def run_schedules(asked: object) -> list[RunSchedule]:
     if isinstance(asked, Sequence) and not isinstance(asked, str):
         if not asked:
             raise LanewiseError("schedule=[]: name at least one schedule")
-        return list(dict.fromkeys(run_schedule(each) for each in asked))
+        return list(dict.fromkeys(run_schedule(schedule) for schedule in asked))
     return [run_schedule(asked)]
 
 

@@ -1,7 +1,5 @@
 """Shadow memory kept for the next check: to get new pages takes longer than to check a small launch."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import threading
@@ -60,11 +58,11 @@ class ShadowPool:
                 if count <= self._kept[number].words.size <= 2 * count
             )
             number = next(fitting, None)
-            found = None if number is None else self._leave(number)
-        if found is None:
+            piece = None if number is None else self._leave(number)
+        if piece is None:
             return Piece(np.zeros(count, np.uint32))
-        found.clear()
-        return found
+        piece.clear()
+        return piece
 
     def give(self, piece: Piece, used: Ranges) -> None:
         """Take back words, which are zero but for those in some ranges."""

@@ -4,8 +4,6 @@ Each instruction has as many rows as `instruction_table.MOST_ROWS` says: first w
 it names, then one row for each of its accesses.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -81,7 +79,7 @@ def is_followed(op: Op) -> bool:
 
 def by_async_proxy(op: Op) -> bool:
     """Return whether an instruction accesses memory by the asynchronous proxy; it has one row for that."""
-    return any(each.proxy is Proxy.ASYNC for each in op.record.memory)
+    return any(access.proxy is Proxy.ASYNC for access in op.record.memory)
 
 
 def is_warp_barrier(op: Op) -> bool:
@@ -91,9 +89,9 @@ def is_warp_barrier(op: Op) -> bool:
 
 def access_of(op: Op, row: int) -> LocatedAccess | None:
     """Return the access that a row of an instruction stands for; None if it stands for none."""
-    found = watched_accesses(op)
+    accesses = watched_accesses(op)
     number = row - first_access_row(op)
-    return found[number] if 0 <= number < len(found) else None
+    return accesses[number] if 0 <= number < len(accesses) else None
 
 
 def fresh_table(watched: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
@@ -209,9 +207,11 @@ def _number_accesses(rows: npt.NDArray[np.int64], program: Program) -> None:
     If there are more accesses than numbers, copies of one line of the source have the same.
     """
     access_rows = [
-        first_access_row(op) + each
+        first_access_row(op) + number
         for op in program.sites
-        for each in range(len(watched_accesses(op)) or by_async_proxy(op) or op.record.touches_tensor_memory)
+        for number in range(
+            len(watched_accesses(op)) or by_async_proxy(op) or op.record.touches_tensor_memory
+        )
     ]
     keys: list[object] = list(access_rows)
     if len(access_rows) >= MOST_NUMBERS:
@@ -423,7 +423,7 @@ def _add_matrix(op: Op, row: Row, writes: bool, arch: str) -> None:
     assert instruction is not None
     count = instruction.row_addresses.rows
     row[SiteRow.flags] |= Flag.MATRIX
-    packed = next((each for name, each in EXPANSIONS.items() if op.has(name)), None)
+    packed = next((expansion for name, expansion in EXPANSIONS.items() if op.has(name)), None)
     if packed is not None:  # the rest of a row is a gap
         row[SiteRow.access_size] = packed.held_bytes
     if writes and not op.has("trans"):

@@ -4,8 +4,6 @@ Which steps an instruction has follows from its record in the table. Their funct
 kernels, together with shadow memory and clocks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 
@@ -82,11 +80,11 @@ class CheckerSteps:
 
     def at_begin(self, data: ir.Module, block: BasicBlock, guarded: Op | None = None) -> list[Word]:
         """Return the steps where a basic block begins: count it, and check unassigned registers."""
-        found = _step(data, "check_block", [block.number], guarded)
+        steps = _step(data, "check_block", [block.number], guarded)
         clears = self.plan.clears.get(block.number, [])
         if clears:
-            found += _step(data, "clear_values", [self._tracked, len(clears), *clears], guarded)
-        return found + self._touched(data, self.warpgroups.at_begin.get(block.number))
+            steps += _step(data, "clear_values", [self._tracked, len(clears), *clears], guarded)
+        return steps + self._touched(data, self.warpgroups.at_begin.get(block.number))
 
     def _touched(self, data: ir.Module, events: list[RegisterEvent] | None) -> list[Word]:
         """Return the step that follows registers of wgmma which the next instructions touch."""
@@ -101,76 +99,76 @@ class CheckerSteps:
 
     def _values(self, data: ir.Module, op: Op) -> list[Word]:
         """Return the steps that check whether registers have the values that an instruction needs."""
-        found: list[Word] = []
+        steps: list[Word] = []
         for index in self.plan.checks.get(key_of(op), ()):
             guarded = None if op.guard is not None and self.plan.registers[index] == op.guard[0] else op
-            found += _step(data, "check_value", [self._tracked, MOST_ROWS * op.site, index], guarded)
+            steps += _step(data, "check_value", [self._tracked, MOST_ROWS * op.site, index], guarded)
         where = self.plan.checks_where.get(key_of(op))
         if where is not None:
             predicate, sums = where
             operands = [self._tracked, MOST_ROWS * op.site, predicate, len(sums), *sums]
-            found += _step(data, "check_values_where", operands, op)
-        return found
+            steps += _step(data, "check_values_where", operands, op)
+        return steps
 
     def before(self, data: ir.Module, op: Op) -> list[Word]:
         """Return the steps before an instruction: its values, order and accesses, the lanes it waits for."""
         record, first = op.record, MOST_ROWS * op.site
-        found = self._values(data, op)
+        steps = self._values(data, op)
         if record.level is Level.LANE:
-            return found
+            return steps
         if has_order_row(op):
             kind = order_kind(op)
             if kind.in_vector_clocks:
-                found += _step(data, "check_order", [first], op)
+                steps += _step(data, "check_order", [first], op)
             if record.orders is Order.REGISTERS:
-                found += _step(data, "check_registers", [first], op)
+                steps += _step(data, "check_registers", [first], op)
             elif self.follows_async and (not kind.in_vector_clocks or kind is OrderKind.INIT_FENCE):
-                found += _step(data, "check_async_order", [first], op)
+                steps += _step(data, "check_async_order", [first], op)
         if record.touches_tensor_memory:
             step = tensor_step(op)
-            found += _step(data, step.name, step.operands, op) if step is not None else []
+            steps += _step(data, step.name, step.operands, op) if step is not None else []
         elif by_async_proxy(op):
-            found += _step(data, "set_async_hooks", [], op)
+            steps += _step(data, "set_async_hooks", [], op)
         if record.takes_over_clusters:
-            found += _step(data, "check_request", [first], op)
+            steps += _step(data, "check_request", [first], op)
         product = self.warpgroups.products.get(key_of(op))
         if product is not None:
             operands = product_operands(len(self.warpgroups.registers), op.site, product)
-            found += _step(data, "check_product", operands, op)
+            steps += _step(data, "check_product", operands, op)
         accesses = watched_accesses(op)
-        for row, each in enumerate(accesses, first_access_row(op)):
-            shortens = each.access.shortened_by
+        for row, located in enumerate(accesses, first_access_row(op)):
+            shortens = located.access.shortened_by
             last = op.operands[shortens] if 0 < shortens < len(op.operands) else None
             if isinstance(last, Immediate) and last.bits == 0:
                 continue  # no byte is read
             if isinstance(last, Register):
                 operands = [row, last.offset, int(last.is_predicate)]
-                found += _step(data, "check_shortened_access", operands, op)
+                steps += _step(data, "check_shortened_access", operands, op)
             else:
-                found += _step(data, "check_access", [row], op)
+                steps += _step(data, "check_access", [row], op)
         if record.waits is Waits.MEMBERS:
-            found += _step(data, "check_members", [first], op)
+            steps += _step(data, "check_members", [first], op)
         elif record.waits in (Waits.WARP, Waits.WARPGROUP) and not accesses:
-            found += _step(data, "check_converged", [], op)
-        return found
+            steps += _step(data, "check_converged", [], op)
+        return steps
 
     def after(self, data: ir.Module, op: Op) -> list[Word]:
         """Return the steps after an instruction: which tracked registers have a value now."""
-        found = self._assigned(data, op) + self._touched(data, self.warpgroups.after.get(key_of(op)))
+        steps = self._assigned(data, op) + self._touched(data, self.warpgroups.after.get(key_of(op)))
         if op.record.decodes_answer and op.has("is_canceled"):
             for response in registers_in(op.operands[1]):  # a constant has none
-                found += _step(data, "check_answer", [MOST_ROWS * op.site, response.offset], op)
-        return found
+                steps += _step(data, "check_answer", [MOST_ROWS * op.site, response.offset], op)
+        return steps
 
     def _assigned(self, data: ir.Module, op: Op) -> list[Word]:
         """Return the steps that note which tracked registers an instruction has given a value."""
         moves = self.plan.moves.get(key_of(op))
         if moves is not None:
-            found: list[Word] = []
+            steps: list[Word] = []
             for target, source in moves:
                 sources = [1, source] if source >= 0 else [0]
-                found += _step(data, "note_values", [self._tracked, 1, target, *sources], op)
-            return found
+                steps += _step(data, "note_values", [self._tracked, 1, target, *sources], op)
+            return steps
         made = self.plan.assignments.get(key_of(op))
         if made is None:
             return []
@@ -182,7 +180,7 @@ class CheckerSteps:
             operands = [self._tracked, MOST_ROWS * op.site, made.shuffled, *targets]
             return _step(data, "note_shuffled", operands, op)
         if made.loaded is not None:
-            pairs = [each for pair in zip(made.targets, made.loaded, strict=True) for each in pair]
+            pairs = [number for pair in zip(made.targets, made.loaded, strict=True) for number in pair]
             operands = [self._tracked, MOST_ROWS * op.site, len(made.targets), *pairs]
             return _step(data, "note_loaded", operands, op)
         if made.answer is not None:
@@ -196,24 +194,24 @@ class CheckerSteps:
         op = block.op
         if op is None:
             return []
-        found = [] if block.waits_before else self._values(data, op)
+        steps = [] if block.waits_before else self._values(data, op)
         first = MOST_ROWS * op.site
         leaves = block.end is BlockEnd.EXIT or (block.end is BlockEnd.RETURN and block.body.function.is_entry)
         if leaves and self.follows_async:
-            found += _step(data, "check_exit", [first], op)
+            steps += _step(data, "check_exit", [first], op)
         if leaves and self.has_warp_barriers:
-            found += _step(data, "check_left", [first], op)
+            steps += _step(data, "check_left", [first], op)
         if block.end is BlockEnd.JUMP and op.guard is not None:
-            found += _step(data, "check_branch", [op.site], op)
+            steps += _step(data, "check_branch", [op.site], op)
         elif block.end is BlockEnd.BARRIER:
-            found += _step(data, "check_arrive", [first], op)
+            steps += _step(data, "check_arrive", [first], op)
         elif op.record.waits is Waits.CLUSTER and self.follows_async:
-            found += _step(data, "check_cluster_wait", [first], op)
+            steps += _step(data, "check_cluster_wait", [first], op)
         elif block.end is BlockEnd.CALL:
-            found += self._assigned(data, op)  # arguments have a value if what is passed has
+            steps += self._assigned(data, op)  # arguments have a value if what is passed has
         elif op.record.waits is Waits.MEMBERS:
-            found += _step(data, "check_parted" if block.waits_before else "check_members", [first], op)
-        return found
+            steps += _step(data, "check_parted" if block.waits_before else "check_members", [first], op)
+        return steps
 
     def barrier_hook(self) -> BarrierHook:
         """Return the function that the scheduler calls when a barrier completes."""
@@ -342,7 +340,7 @@ def _clear(code: BlockCode, operands: Record) -> None:
 
 
 def _value(code: BlockCode, operands: Record) -> None:
-    """Operands: tracked, row, register. Lanes are about to use it: tell of those without a value."""
+    """Operands: tracked, row, register. Lanes are about to use it: report those without a value."""
     row, register = operands.get(_FIRST), operands.get(_FIRST + 8)
     held = _assigned(code, operands.get(_TRACKED)).get(register * 4, U32)
     missing = code["active"].to(U32) & ~held
@@ -354,7 +352,7 @@ def _value(code: BlockCode, operands: Record) -> None:
 def _values_where(code: BlockCode, operands: Record) -> None:
     """Operands: tracked, row, a predicate's offset, registers with their count.
 
-    Lanes for which the predicate holds are about to use them: tell of the first without a value.
+    Lanes for which the predicate holds are about to use them: report the first without a value.
     """
     holds = code.bits(code.frame.get(operands.get(_FIRST + 8), U8, abi.LANES).differs(0))
     lanes = code["active"].to(U32) & holds
@@ -387,11 +385,10 @@ def _choose_value(code: BlockCode, operands: Record) -> None:
     holds = code.bits(code.frame.get(operands.get(_FIRST + 24), U8, abi.LANES).differs(0))
 
     def held(source: Value) -> Value:
-        found = code.variable(code.constant(U32, -1))
-        found.set(code.constant(U32, -1))
+        lanes = code.variable(code.constant(U32, -1))
         with code.when(~(source < 0)):
-            found.set(values.get(source * 4, U32))
-        return found.get()
+            lanes.set(values.get(source * 4, U32))
+        return lanes.get()
 
     first, second = (held(operands.get(_FIRST + offset)) for offset in (8, 16))
     chosen = (holds & first) | (~holds & second)
@@ -404,7 +401,6 @@ def _note_shuffled(code: BlockCode, operands: Record) -> None:
     values, active = _assigned(code, operands.get(_TRACKED)), code["active"].to(U32)
     source = operands.get(_FIRST + 8)
     there = code.variable(code.constant(U32, -1))
-    there.set(code.constant(U32, -1))
     with code.when(~(source < 0)):
         there.set(values.get(source * 4, U32))
     lanes = _watch(code).get(BlockWatch.shuffle_sources, U32, abi.LANES)
@@ -454,8 +450,8 @@ def _note_refusal(code: BlockCode, operands: Record) -> None:
 
 def _branch(code: BlockCode, operands: Record) -> None:
     """Operands: the instruction. Count a divergence if some of the lanes, but not all, take the branch."""
-    taken = code["active"].to(U32)
-    diverges = taken.differs(0) & taken.differs(code.mask_bits())
+    branching = code["active"].to(U32)
+    diverges = branching.differs(0) & branching.differs(code.mask_bits())
     counts = Record(code, _watch(code).get(BlockWatch.diverged) + operands.get(0) * 8)
     _add(counts, 0, diverges.to(U64).to(i64))
 

@@ -141,7 +141,9 @@ class Facts:
         """What the instruction does to memory, such as "shared write of 4 bytes"."""
         if self.located is not None:
             return described(self.located, self.space)
-        verbs = [each.kind.value for each in self.op.record.memory if (each.space or "shared") == self.space]
+        verbs = [
+            access.kind.value for access in self.op.record.memory if (access.space or "shared") == self.space
+        ]
         return f"{self.space} {verbs[0] if verbs else 'access'} by {name_of(self.op)}"
 
     @property
@@ -312,7 +314,9 @@ class Facts:
     def _copied(self) -> bool:
         """Whether the other access is a write of cp.async, which is by the generic proxy."""
         written = () if self.other is None else self.other.place.op.record.memory
-        return any(each.writes and each.asynchronous and each.proxy is Proxy.GENERIC for each in written)
+        return any(
+            access.writes and access.asynchronous and access.proxy is Proxy.GENERIC for access in written
+        )
 
     @property
     def writer(self) -> str:
@@ -422,8 +426,8 @@ class Facts:
     def tensor_order(self) -> str:
         """What orders two threads that issue operations of the pipe, or makes them one."""
         if self.other is not None and self.other.place.op is self.op and self.other.reach is Reach.WARP:
-            each = f"each lane of the warp that comes to {self.here} issues one of its own"
-            return f"let one lane issue it ({self.one_lane}): {each}"
+            why = f"each lane of the warp that comes to {self.here} issues one of its own"
+            return f"let one lane issue it ({self.one_lane}): {why}"
         before = f"{self.tensor_before} {self.after_other}, a barrier or an mbarrier between the two threads"
         return f"{before}, and {self.tensor_after} before {self.here}; or let one thread issue both"
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from lanewise.jit.host_memory import address as address_of
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, WarpFrame
+from lanewise.machine.analysis.delivered_loads import is_delivered
 from lanewise.machine.analysis.value_uses import Use
 from lanewise.machine.checker import records
 from lanewise.machine.checker.access_descriptions import allocation_at, source_of, tensor_place
@@ -41,6 +42,11 @@ RACES_AGAIN = 4096
 RACES = (Suspicion.AFTER_WRITE, Suspicion.AFTER_READ)
 #: Of bytes that a plain store wrote, before the asynchronous proxy accesses them.
 _FENCES = (Suspicion.UNFENCED, Suspicion.WEAKLY_FENCED)
+#: Of a load that is advice.
+_DELIVERED = (
+    "All that it loads is stored, or decides a branch, by then, so that GPUs have read the columns; the PTX "
+    "ISA asks for the wait all the same (9.7.16.6.4.5)"
+)
 #: Findings with the same key are one: kind, line, text, allocation and severity.
 Key = tuple[str, int, str, str | None, str]
 
@@ -77,12 +83,14 @@ class Triage:
         self.states: dict[int, BlockState] = {}
         #: Barriers by the number of the basic block after them; filled when one is first asked for.
         self.barriers: dict[int, Op | None] = {}
-        #: Suspicions that were told before, by row, kind and allocation.
+        #: Suspicions that were reported before, by row, kind and allocation.
         self.advised: set[tuple[int, Suspicion, str]] = set()
         #: Findings, each with the row and kind that count how often it came up.
-        self.found: dict[Key, tuple[Finding, tuple[int, Suspicion] | None]] = {}
+        self.findings_by_key: dict[Key, tuple[Finding, tuple[int, Suspicion] | None]] = {}
         #: How far the threads of a race were apart so far, by row and kind.
         self.reached: dict[tuple[int, Suspicion], Reach] = {}
+        #: Whether a tcgen05.ld that is not waited for is needed in time, by its site.
+        self.delivered: dict[int, bool] = {}
         self.failure: BaseException | None = None
         #: Called with each finding when it comes up, if somebody wants to know when.
         self.on_finding: Callable[[Finding], None] | None = None
@@ -128,7 +136,7 @@ class Triage:
         access = access_of(op, row)
         if self._needs_no_value(kind, op, row, numbers):
             return
-        advice = kind.is_advice_on(launch.compiled.arch)
+        advice = kind.is_advice_on(launch.compiled.arch) or self._is_delivered(kind, numbers)
         if kind is Suspicion.UNINITIALISED:
             met = padding_met(launch.compiled.program, self.uses, state, warp, op, lane, address)
             advice = met is not None
@@ -187,6 +195,8 @@ class Triage:
             mend=facts.mend(),
             races=(facts.race,) if "{order}" in kind.mend else (),
         )
+        if advice and kind is Suspicion.TENSOR_LOAD_UNAWAITED:
+            finding = replace(finding, message=f"{finding.message}. {_DELIVERED}")
         self.add(self._read_too_early(finding, facts), (row, kind))
 
     def _read_too_early(self, finding: Finding, facts: Facts) -> Finding:
@@ -194,7 +204,7 @@ class Triage:
         read = finding.other
         if facts.kind is not Suspicion.TENSOR_UNORDERED or read is None:
             return finding
-        if not any(key[:3] == ("uninitialised", read.line, read.text) for key in self.found):
+        if not any(key[:3] == ("uninitialised", read.line, read.text) for key in self.findings_by_key):
             return finding
         write = replace(finding, message=f"tensor access by {name_of(facts.op)}", other=None, mend="")
         return replace(
@@ -230,7 +240,7 @@ class Triage:
         return False
 
     def _only_writes(self, op: Op) -> bool:
-        """Return whether an atomic replaces a value that nobody looks at: then it is a write."""
+        """Return whether an atomic replaces a value that no instruction uses: then it is a write."""
         if not (op.record.is_atomic and op.has("exch")):
             return False
         return isinstance(op.operands[0], Sink) or self.uses.of(op, 0) is Use.DROPPED
@@ -256,7 +266,9 @@ class Triage:
         An error is reported once, advice a few times. Padding is known to the compiled code from then on.
         """
         if kind is not Suspicion.UNINITIALISED or not advice:
-            self._hear(row, kind, ADVICE_AGAIN if advice else 0)
+            # Another load may be one whose registers nobody needs in time.
+            again = RACES_AGAIN if kind is Suspicion.TENSOR_LOAD_UNAWAITED else ADVICE_AGAIN
+            self._hear(row, kind, again if advice else 0)
 
     def _note_padding(self, row: int, padding: Padding | None) -> None:
         """Let the compiled code know where an instruction reads padding: it does not report it again."""
@@ -270,6 +282,22 @@ class Triage:
     def _hear(self, row: int, kind: Suspicion, more: int) -> None:
         limit = (SiteRow.limits + 8 * kind) // 8
         self.rows[row, limit] = min(int(self.rows[row, limit]), more)
+
+    def _is_delivered(self, kind: Suspicion, numbers: dict[str, int]) -> bool:
+        """Return whether a tcgen05.ld without a wait is needed before its thread arrives anywhere."""
+        if kind is not Suspicion.TENSOR_LOAD_UNAWAITED:
+            return False
+        load = self._op_of(numbers["who"])
+        if load.site not in self.delivered:
+            self.delivered[load.site] = is_delivered(load, self.launch.compiled.blocks)
+        return self.delivered[load.site]
+
+    def _row_of(self, who: int) -> int:
+        """Return the row of the access that cells of shadow memory keep."""
+        return row_of_number(self.rows, (who >> records.SITE_SHIFT) & records.MOST_NUMBERS)
+
+    def _op_of(self, who: int) -> Op:
+        return self.launch.compiled.program.sites[self._row_of(who) // MOST_ROWS]
 
     def _race_reach(self, kind: Suspicion, state: BlockState, warp: int, numbers: dict[str, int]) -> Reach:
         """Return how far the threads of a race are apart; farther than any, if it is no race."""
@@ -332,27 +360,27 @@ class Triage:
     def add(self, finding: Finding, counted: tuple[int, Suspicion] | None = None) -> None:
         """Keep a finding unless an equal one was kept before."""
         key = (finding.kind, finding.line, finding.text, finding.allocation, finding.severity)
-        if key not in self.found:
+        if key not in self.findings_by_key:
             if not self.stay_alone():
                 raise NotOnItsOwn
-            self.found[key] = finding, counted
+            self.findings_by_key[key] = finding, counted
             if self.on_finding is not None:
                 self.on_finding(finding)
         elif finding.races:
-            first, before = self.found[key]
+            first, before = self.findings_by_key[key]
             shown = finding if reach_farther(finding.races, than=first.races) else first
-            self.found[key] = replace(shown, races=first.races + finding.races), before
+            self.findings_by_key[key] = replace(shown, races=first.races + finding.races), before
 
     def findings(self) -> list[Finding]:
         """Return all findings in the order in which they came up, with their counts."""
-        found = []
-        for finding, counted in self.found.values():
+        findings = []
+        for finding, counted in self.findings_by_key.values():
             count = 1
             if counted is not None:
                 row, kind = counted
                 count = max(int(self.rows[row, (SiteRow.counts + 8 * kind) // 8]), 1)
-            found.append(replace(finding, count=count))
-        return found
+            findings.append(replace(finding, count=count))
+        return findings
 
     def _other(
         self,
@@ -369,9 +397,8 @@ class Triage:
         warps = launch.shape.warps
         number = int(self.log[numbers["epoch"] & records.EPOCHS])
         linear = int(self.begun[number // warps])
-        row = row_of_number(self.rows, (who >> records.SITE_SHIFT) & records.MOST_NUMBERS)
-        op = launch.compiled.program.sites[row // MOST_ROWS]
-        access = access_of(op, row)
+        op = self._op_of(who)
+        access = access_of(op, self._row_of(who))
         message = f"{space} {access.access.verb if access else 'asynchronous access'}"
         if op.record.touches_tensor_memory:
             message = f"{space} access by {name_of(op)}"
@@ -401,7 +428,7 @@ class Triage:
         """Return how far a warp of a block is from a warp of a block with a number in the grid."""
         if linear == state[BlockRecord.linear]:
             return Reach.WARP if warp == other_warp else Reach.BLOCK
-        cluster = (each[BlockRecord.linear] for each in state.members)
+        cluster = (member[BlockRecord.linear] for member in state.members)
         return Reach.CLUSTER if linear in cluster else Reach.GRID
 
     # barriers of a block ------------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """The checker's steps that follow registers of wgmma: those in flight, and those written without a fence."""
 
-from __future__ import annotations
-
 from lanewise.jit.compiled_functions import Reference
 from lanewise.jit.simd import Value, i64
 from lanewise.machine.abi import BlockRecord, WarpFrame
@@ -28,7 +26,7 @@ def product_operands(registers: int, site: int, product: Product) -> list[int]:
     """Return the operands of `check_product`."""
     lists = (product.accumulators, product.read)
     shape = len(product.accumulators)
-    return [registers, site, shape, *(word for each in lists for word in (len(each), *each))]
+    return [registers, site, shape, *(word for numbers in lists for word in (len(numbers), *numbers))]
 
 
 class _Registers:
@@ -76,7 +74,7 @@ def touch_registers(code: BlockCode, operands: Record) -> None:
     registers.clock.set(AsyncClock.sums, 0)
     with code.when(code["active"].to(U32).differs(0)), code.loop(operands.get(_FIRST)) as number:
         event = Record(code, operands.address + number * (8 * _WORDS) + (_FIRST + 8))
-        touch, register, source, site = (event.get(8 * each) for each in range(_WORDS))
+        touch, register, source, site = (event.get(8 * word) for word in range(_WORDS))
         state = registers.state(register)
         copied = touch.equals(Touch.COPIED)
         with code.when(copied):
@@ -89,8 +87,8 @@ def touch_registers(code: BlockCode, operands: Record) -> None:
             with code.when(registers.is_read(state) & differs):
                 reads = state.get(RegisterState.product, U32).to(U64).to(i64)
                 registers.suspect(Suspicion.REGISTER_IN_FLIGHT, site, register, reads)
-            for each in RegisterState.FIELDS.values():
-                state.set(each.offset, origin.get(each.offset, U32))
+            for state_field in RegisterState.FIELDS.values():
+                state.set(state_field.offset, origin.get(state_field.offset, U32))
         other = state.get(RegisterState.product, U32).to(U64).to(i64)
         writes = touch.equals(Touch.WRITTEN) | touch.equals(Touch.SET)
         busy = registers.in_flight(state) | (writes & registers.is_read(state))
@@ -112,16 +110,14 @@ def check_product(code: BlockCode, operands: Record) -> None:
     """Operands: followed, site, shape, accumulators and registers that are read, each with their count."""
     registers = _Registers(code, operands)
     site, shape = operands.get(_FIRST), operands.get(_FIRST + 8).to(U32)
-    fences, group = (registers.clock.get(each) for each in (AsyncClock.fences, AsyncClock.wgmma_groups))
+    fences, group = (registers.clock.get(counter) for counter in (AsyncClock.fences, AsyncClock.wgmma_groups))
     place = code.variable(operands.address + (_FIRST + 16))
-    place.set(operands.address + (_FIRST + 16))
     with code.when(code["active"].equals(0)):
         code.give(0)
-    told = code.variable(code.constant(U32, 0))
-    told.set(code.constant(U32, 0))
+    is_reported = code.variable(code.constant(U32, 0))
     with code.when(fences.equals(0)):
         registers.suspect(Suspicion.NO_WGMMA_FENCE, site, code.constant(i64, 0), code.constant(i64, 0))
-        told.set(code.constant(U32, 1))
+        is_reported.set(code.constant(U32, 1))
     for field in (RegisterState.group, RegisterState.read_group):
         words = Record(code, place.get())
         count = words.get(0)
@@ -140,18 +136,18 @@ def check_product(code: BlockCode, operands: Record) -> None:
             register = words.get(number * 8 + 8)
             state = registers.state(register)
             unfenced = state.get(RegisterState.written, U32).to(U64).to(i64) > fences
-            with code.when(unfenced & told.get().equals(0)):
+            with code.when(unfenced & is_reported.get().equals(0)):
                 other = state.get(RegisterState.writer, U32).to(U64).to(i64)
                 registers.suspect(Suspicion.REGISTER_UNFENCED, site, register, other)
-                told.set(code.constant(U32, 1))
+                is_reported.set(code.constant(U32, 1))
             # Sums in flight may be those of this product, if it has the same shape, but not its factor.
             busy = registers.in_flight(state)
             if field == RegisterState.group:
                 busy = busy & state.get(RegisterState.shape, U32).differs(shape)
-            with code.when(busy & told.get().equals(0)):
+            with code.when(busy & is_reported.get().equals(0)):
                 other = state.get(RegisterState.product, U32).to(U64).to(i64)
                 registers.suspect(Suspicion.REGISTER_IN_FLIGHT, site, register, other)
-                told.set(code.constant(U32, 1))
+                is_reported.set(code.constant(U32, 1))
             state.set(field, (group + 1).to(U32))
             state.set(RegisterState.product, site.to(U32))
             if field == RegisterState.group:

@@ -3,8 +3,6 @@
 Each thread that runs blocks of a checked launch has a watch of its own, so nothing in it needs a lock.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Any
@@ -116,24 +114,24 @@ class Watch:
             for piece, count in zip(self._pieces, cells, strict=True)
         ]
         #: The bytes of address space of its shadow memory; those of pages that are touched are in use.
-        self.shadow_bytes = sum(each.nbytes for each in self.shadows)
+        self.shadow_bytes = sum(shadow.nbytes for shadow in self.shadows)
         #: Marks of the bytes of memory that outlives the launch.
         self._marks: list[Bytes] = []
         self.shadow_table = np.zeros((max(len(self.shadows), 1), AllocationShadow.BYTES // 8), np.int64)
-        for row, each, shadow, shift in zip(
+        for row, allocation, shadow, shift in zip(
             self.shadow_table, launch.allocations, self.shadows, shifts, strict=False
         ):
             for field, value in (
-                (AllocationShadow.first, each.first),
-                (AllocationShadow.size, each.size),
+                (AllocationShadow.first, allocation.first),
+                (AllocationShadow.size, allocation.size),
                 (AllocationShadow.plane, address(shadow) if shadow.size else 0),
                 (AllocationShadow.stride, shadow.strides[0]),
                 (AllocationShadow.cell_shift, shift),
-                (AllocationShadow.host, each.host),
-                (AllocationShadow.accessed_from, each.size),
-                (AllocationShadow.reads_recorded, each.first in recorded),
-                (AllocationShadow.byte_states, _byte_states(each, kernel)),
-                (AllocationShadow.initialised, self._initialised(each)),
+                (AllocationShadow.host, allocation.host),
+                (AllocationShadow.accessed_from, allocation.size),
+                (AllocationShadow.reads_recorded, allocation.first in recorded),
+                (AllocationShadow.byte_states, _byte_states(allocation, kernel)),
+                (AllocationShadow.initialised, self._initialised(allocation)),
             ):
                 row[field // 8] = value
         for field, value in (
@@ -257,7 +255,7 @@ class Watch:
                 remote = zeroed_bytes(blocks * warps * RemoteAccess.BYTES)
                 record[BlockWatch.remote_accesses // 8] = address(remote)
                 kept = (*kept, remote)
-        self.block_bytes = sum(each.nbytes for each in kept)
+        self.block_bytes = sum(array.nbytes for array in kept)
         self._kept.append(kept)
         self.triage.states[address(state.record)] = state
 
@@ -267,8 +265,8 @@ class Watch:
             self.shadow_table, self.shadows, self._pieces, self.shifts, strict=False
         ):
             first, last, flags = (
-                int(row[each // 8])
-                for each in (
+                int(row[field // 8])
+                for field in (
                     AllocationShadow.accessed_from,
                     AllocationShadow.accessed_to,
                     AllocationShadow.flags,
@@ -278,15 +276,15 @@ class Watch:
                 planes, cells = shadow.shape
                 first, last = min(first >> shift, cells), min((last >> shift) + 8, cells)
                 begins = [plane * cells for plane in range(min(planes, _planes_in_use(flags)))]
-                SHADOWS.give(piece, [(each + first, each + last) for each in begins if first < last])
+                SHADOWS.give(piece, [(start + first, start + last) for start in begins if first < last])
         SHADOWS.give_log(self.log, int(self.record[WatchRecord.now // 8]))
         self.shadows, self._pieces, self.log = [], [], self.log[:0]
 
     def forget(self, first: int, size: int) -> None:
         """Clear the shadow memory of some bytes, because the heap gives them to a new owner."""
-        for each, shadow, shift in zip(self.launch.allocations, self.shadows, self.shifts, strict=True):
-            if first in each:
-                start = (first - each.first) >> shift
+        for allocation, shadow, shift in zip(self.launch.allocations, self.shadows, self.shifts, strict=True):
+            if first in allocation:
+                start = (first - allocation.first) >> shift
                 shadow[:, start : start - (-size >> shift)] = 0
 
 
@@ -320,8 +318,8 @@ def _accesses_conflict(watches: list[Watch], number: int) -> bool:
     for watch in watches:
         row, shift = watch.shadow_table[number], watch.shifts[number]
         first, last = (
-            int(row[each // 8]) >> shift
-            for each in (AllocationShadow.accessed_from, AllocationShadow.accessed_to)
+            int(row[field // 8]) >> shift
+            for field in (AllocationShadow.accessed_from, AllocationShadow.accessed_to)
         )
         ranges.append((first, last + 1))
     # Cells that one watch alone has accessed need not be looked at.

@@ -4,8 +4,6 @@ A block that only waits for others of its cluster gives way to the next one. Onc
 go on, it is a deadlock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

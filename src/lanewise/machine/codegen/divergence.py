@@ -3,23 +3,17 @@
 Each lane has a program counter of its own: the number of the basic block that it runs next.
 """
 
-from __future__ import annotations
-
-from lanewise.jit import ir
 from lanewise.jit.simd import Value
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, WarpFrame
-from lanewise.machine.codegen.function_code import U32, BlockCode, call, shared_code
+from lanewise.machine.codegen.function_code import U32, BlockCode, call, shared_function
 
 LANES = abi.LANES
 
 
-def split(module: ir.Module) -> ir.Function:
-    """Return `split(frame, taken, target, following)`: some lanes go to the target, others of the path on."""
-    return shared_code(module, "split", ("taken", "target", "following"), _write_split)
-
-
-def _write_split(code: BlockCode) -> None:
+@shared_function("split", ("taken", "target", "following"))
+def split(code: BlockCode) -> None:
+    """`split(frame, taken, target, following)`: some lanes go to the target, others of the path on."""
     taken = code.lanes_of(code["taken"].to(U32))
     target, following = (code[name].to(U32).spread(LANES) for name in ("target", "following"))
     pcs = code.frame.pointer(WarpFrame.pcs, U32)
@@ -27,15 +21,12 @@ def _write_split(code: BlockCode) -> None:
     code.give(BlockAnswer.DIVERGED)
 
 
-def wait(module: ir.Module) -> ir.Function:
-    """Return `wait(frame, active, following, register, members)`: lanes wait for others of their warp.
+@shared_function("wait", ("active", "following", "register", "members"))
+def wait(code: BlockCode) -> None:
+    """`wait(frame, active, following, register, members)`: lanes wait for others of their warp.
 
     The register at an offset, or a number if the offset is 0, has the bits of the lanes that are waited for.
     """
-    return shared_code(module, "wait", ("active", "following", "register", "members"), _write_wait)
-
-
-def _write_wait(code: BlockCode) -> None:
     bits = code["active"].to(U32)
     active = code.lanes_of(bits)
     held = code.frame.get(code["register"], U32, LANES)

@@ -365,15 +365,38 @@ def shared_code(
     return shared(module, name, type, write_function, quickly=quickly)
 
 
-def guarded(module: ir.Module) -> ir.Function:
-    """Return `guarded(frame, predicate, negated)`: the active lanes whose predicate holds, as bits."""
+def shared_function(
+    name: str, more: tuple[str, ...], *, quickly: bool = False
+) -> Callable[[Callable[[BlockCode], None]], Callable[[ir.Module], ir.Function]]:
+    """Make of what writes a shared function the function that declares it in a module."""
 
-    def write(code: BlockCode) -> None:
-        negated = code["negated"].to(U8).spread(abi.LANES)
-        holds = code.frame.get(code["predicate"], U8, abi.LANES).differs(negated)
-        code.give(code.bits(code.mask_lanes() & holds))
+    def declaring(write: Callable[[BlockCode], None]) -> Callable[[ir.Module], ir.Function]:
+        return lambda module: shared_code(module, name, more, write, quickly=quickly)
 
-    return shared_code(module, "guarded", ("predicate", "negated"), write)
+    return declaring
+
+
+def shared_routine(
+    name: str, arguments: tuple[str, ...], result: ir.Type = ir.WORD, *, quickly: bool = False
+) -> Callable[[Callable[[FunctionCode], None]], Callable[[ir.Module], ir.Function]]:
+    """Make of what writes a shared function without a frame the function that declares it in a module."""
+    type = ir.FunctionType(result, [ir.LONG] * len(arguments))
+
+    def declaring(write: Callable[[FunctionCode], None]) -> Callable[[ir.Module], ir.Function]:
+        def write_function(module: ir.Module, name: str) -> None:
+            write(FunctionCode(module, name, arguments, result, ""))
+
+        return lambda module: shared(module, name, type, write_function, quickly=quickly)
+
+    return declaring
+
+
+@shared_function("guarded", ("predicate", "negated"))
+def guarded(code: BlockCode) -> None:
+    """`guarded(frame, predicate, negated)`: the active lanes whose predicate holds, as bits."""
+    negated = code["negated"].to(U8).spread(abi.LANES)
+    holds = code.frame.get(code["predicate"], U8, abi.LANES).differs(negated)
+    code.give(code.bits(code.mask_lanes() & holds))
 
 
 def guarded_bits(code: BlockCode, predicate: Value, negated: Value) -> Value:

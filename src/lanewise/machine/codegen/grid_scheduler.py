@@ -1,7 +1,5 @@
 """The function that Python calls to run a grid: it takes blocks, or clusters, until none is left."""
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.float_mode import float_mode
 from lanewise.jit.simd import Code, Value, i64

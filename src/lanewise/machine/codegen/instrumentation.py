@@ -3,8 +3,6 @@
 The steps themselves, which watch and count, are in `checker/steps.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Protocol
 

@@ -4,8 +4,6 @@ A run of such instructions becomes one function: registers are loaded from the f
 stored at the end. The package `arithmetic` has the lowerings.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable
 
@@ -68,8 +66,8 @@ class Lanes:
         self.loaded: set[Register] = set()
         self.dirty: dict[Register, None] = {}
         self.guard: Value | None = None
-        #: Floats by register whose NaNs are not yet those of a GPU; `register` settles them when read.
-        self.unsettled: dict[Register, Value] = {}
+        #: Floats by register whose NaNs are not yet those of a GPU; `register` replaces them.
+        self.any_nan: dict[Register, Value] = {}
         self.carry = CARRY
         #: The lanes whose registers change; None for all, where the scheduler restores the other lanes.
         self.mask: Value | None = None
@@ -100,8 +98,8 @@ class Lanes:
 
     def register(self, register: Register) -> Value:
         """Return the values of a register: unsigned words, or conditions for predicates."""
-        if register in self.unsettled:
-            value = settled(self.unsettled.pop(register))
+        if register in self.any_nan:
+            value = canonical_nan(self.any_nan.pop(register))
             self.values[register] = value.view(Type("u", 32))
         if register not in self.values:
             size = register.bits // 8
@@ -129,17 +127,17 @@ class Lanes:
     def number(self, operand: ResolvedOperand, type: Type) -> Value:
         """Return an operand as numbers, for what does not depend on which NaN a NaN is."""
         is_f32 = type.kind == "f" and type.bits == 32
-        if is_f32 and isinstance(operand, Register) and operand in self.unsettled:
-            return self.unsettled[operand]
+        if is_f32 and isinstance(operand, Register) and operand in self.any_nan:
+            return self.any_nan[operand]
         return self.read(operand, type)
 
     def write_number(self, operand: ResolvedOperand, value: Value) -> None:
         """Write floats to a 32-bit register; any NaN stands for the one that GPUs compute."""
         if isinstance(operand, Register) and operand.bits == 32 and self.guard is None:
-            self.unsettled[operand] = value
+            self.any_nan[operand] = value
             self.dirty[operand] = None
         else:
-            self.write(operand, settled(value))
+            self.write(operand, canonical_nan(value))
 
     def immediate(self, operand: Immediate, type: Type) -> Value:
         """Return a constant as values of a type."""
@@ -176,7 +174,7 @@ class Lanes:
             value = value.to(Type(value.type.kind, operand.bits)).to(Type("u", operand.bits))
         if self.guard is not None:
             value = self.guard.select(value, self.register(operand))
-        self.unsettled.pop(operand, None)
+        self.any_nan.pop(operand, None)
         self.values[operand] = value
         self.dirty[operand] = None
 
@@ -318,7 +316,7 @@ class Lanes:
         return address
 
 
-def settled(value: Value) -> Value:
+def canonical_nan(value: Value) -> Value:
     """Return f32 values with every NaN replaced by the one that GPUs compute, 0x7FFFFFFF."""
     code = value.code
     nan = code.constant(Type("u", 32, value.type.lanes), 0x7FFFFFFF).view(value.type)

@@ -3,8 +3,6 @@
 The same lowering functions write them as write short instructions in place.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from lanewise.jit import ir

@@ -5,9 +5,6 @@ waits for its group, or until its thread has no room for more; with a seed, some
 block leaves behind when it ends nobody can see any more.
 """
 
-from __future__ import annotations
-
-from lanewise.jit import ir
 from lanewise.jit.simd import Value
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
@@ -23,12 +20,12 @@ from lanewise.machine.codegen.function_code import (
     FunctionCode,
     Record,
     copy_bytes,
-    shared_code,
+    shared_function,
 )
 from lanewise.machine.codegen.pending_operations import call_function, drawn_at_once
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS
 
-#: Operands of the step that waits: how many groups may stay pending (-1: not even copies in no group).
+#: Operands of the step that waits: how many groups may stay pending (-1: none, nor copies without a group).
 _KEPT = 0
 
 
@@ -58,12 +55,9 @@ def _tell(code: BlockCode, kept: Record, done: int) -> None:
         call_function(code, hook, code.block.address, kept.address, code.number(done))
 
 
-def keep(module: ir.Module) -> ir.Function:
-    """Return `keep_copy(frame, lane, target, source, bytes)`: a copy of a lane, given by host addresses."""
-    return shared_code(module, "keep_copy", ("lane", "target", "source", "bytes"), _write_keep)
-
-
-def _write_keep(code: BlockCode) -> None:
+@shared_function("keep_copy", ("lane", "target", "source", "bytes"))
+def keep(code: BlockCode) -> None:
+    """`keep_copy(frame, lane, target, source, bytes)`: a copy of a lane, given by host addresses."""
     copies = _copies_of(code, code["lane"])
     with code.when(drawn_at_once(code, code.block)):
         copy_bytes(code, code["target"], code["source"], code["bytes"])
@@ -99,7 +93,6 @@ def _drop(code: BlockCode, copies: Record, done: Value) -> None:
 def _carry_out_groups(code: BlockCode, copies: Record, last: Value) -> None:
     """Write that all copies of a thread take effect whose group is not beyond the last one."""
     done = code.variable(code.number(0))
-    done.set(code.number(0))
     with code.loop(copies.get(ThreadCopies.count)) as number:
         kept = _copy(code, copies, number)
         with code.when(~(kept.get(KeptCopy.group) > last)):  # groups never decrease from one to the next
@@ -109,23 +102,17 @@ def _carry_out_groups(code: BlockCode, copies: Record, last: Value) -> None:
         _drop(code, copies, done.get())
 
 
-def finish(module: ir.Module) -> ir.Function:
-    """Return `finish_copies(frame, lane)`: all copies of a lane take effect, as an mbarrier tracks them."""
-    return shared_code(module, "finish_copies", ("lane",), _write_finish)
-
-
-def _write_finish(code: BlockCode) -> None:
+@shared_function("finish_copies", ("lane",))
+def finish(code: BlockCode) -> None:
+    """`finish_copies(frame, lane)`: all copies of a lane take effect, as an mbarrier tracks them."""
     copies = _copies_of(code, code["lane"])
     _carry_out_groups(code, copies, copies.get(ThreadCopies.groups) + 1)
     code.give(0)
 
 
-def commit(module: ir.Module) -> ir.Function:
-    """Return the step of cp.async.commit_group: later copies of the thread belong to the next group."""
-    return shared_code(module, "commit_copies", STEP_ARGUMENTS, _write_commit)
-
-
-def _write_commit(code: BlockCode) -> None:
+@shared_function("commit_copies", STEP_ARGUMENTS)
+def commit(code: BlockCode) -> None:
+    """The step of cp.async.commit_group: later copies of the thread belong to the next group."""
     with code.when(code.block.get(BlockRecord.pending).equals(0)):
         code.give(0)
     with code.each_lane(code["active"].to(U32)) as lane:
@@ -134,12 +121,9 @@ def _write_commit(code: BlockCode) -> None:
     code.give(0)
 
 
-def wait(module: ir.Module) -> ir.Function:
-    """Return the step of cp.async.wait_group and wait_all: copies of the thread take effect."""
-    return shared_code(module, "wait_copies", STEP_ARGUMENTS, _write_wait)
-
-
-def _write_wait(code: BlockCode) -> None:
+@shared_function("wait_copies", STEP_ARGUMENTS)
+def wait(code: BlockCode) -> None:
+    """The step of cp.async.wait_group and wait_all: copies of the thread take effect."""
     with code.when(code.block.get(BlockRecord.pending).equals(0)):
         code.give(0)
     with code.each_lane(code["active"].to(U32)) as lane:

@@ -4,8 +4,6 @@ By default a launch has no queue, and an operation takes effect when it is issue
 its operands evaluated until somebody waits for it, until nothing else can go on, or until a seed draws it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -31,7 +29,8 @@ from lanewise.machine.codegen.function_code import (
     Record,
     copy_bytes,
     shared,
-    shared_code,
+    shared_function,
+    shared_routine,
 )
 from lanewise.machine.codegen.lane_vectors import BOOL
 from lanewise.machine.codegen.run_order import mixed
@@ -80,7 +79,6 @@ def _is_random(block: Record) -> Value:
 def drawn_at_once(code: FunctionCode, block: Record) -> Value:
     """Return whether a seed draws an operation to take effect when it is issued."""
     drawn = code.variable(code.constant(BOOL, 0))
-    drawn.set(code.constant(BOOL, 0))
     with code.when(_is_random(block)):
         number = _draw(code, block, block.at(BlockRecord.pending))
         drawn.set((number & (_ODDS - 1)).equals(0))
@@ -90,12 +88,9 @@ def drawn_at_once(code: FunctionCode, block: Record) -> Value:
 # issue ------------------------------------------------------------------------------------------------------
 
 
-def issue(module: ir.Module) -> ir.Function:
-    """Return `issue_operation(frame, operation)`: it takes effect now, or is kept."""
-    return shared_code(module, "issue_operation", ("operation",), _write_issue, quickly=True)
-
-
-def _write_issue(code: BlockCode) -> None:
+@shared_function("issue_operation", ("operation",), quickly=True)
+def issue(code: BlockCode) -> None:
+    """`issue_operation(frame, operation)`: it takes effect now, or is kept."""
     operation = code.record("operation")
     block = code.block
     operation.set(AsyncOperation.block, block.address)
@@ -200,25 +195,18 @@ def complete_pipe(code: FunctionCode, block: Record, pipe: Value) -> Value:
     """
     queue = block.at(BlockRecord.pending)
     last = code.variable(code.number(-1))
-    last.set(code.number(-1))
     with code.loop(queue.get(PendingOperations.count)) as number:
         belongs = _operation(code, queue, number).get(AsyncOperation.pipe).equals(pipe)
         last.set(belongs.select(number, last.get()))
     answer = code.variable(code.constant(U32, 0))
-    answer.set(code.constant(U32, 0))
     with code.when(~(last.get() < 0)):
         answer.set(_complete_at(code, block, last.get()))
     return answer.get()
 
 
-def complete(module: ir.Module) -> ir.Function:
-    """Return `complete_operations(block, how)`: complete some as a CompleteHow says; NONE, SOME or FAULT."""
-    kind = ir.FunctionType(ir.WORD, [ir.LONG] * 2)
-    return shared(module, "complete_operations", kind, _write_complete, quickly=True)
-
-
-def _write_complete(module: ir.Module, name: str) -> None:
-    code = FunctionCode(module, name, ("block", "how"), ir.WORD, "")
+@shared_routine("complete_operations", ("block", "how"), quickly=True)
+def complete(code: FunctionCode) -> None:
+    """`complete_operations(block, how)`: complete some as a CompleteHow says; NONE, SOME or FAULT."""
     block, how = code.record("block"), code["how"]
     queue = block.at(BlockRecord.pending)
     done = code.variable(code.constant(U32, NONE))
@@ -241,7 +229,6 @@ def _write_complete(module: ir.Module, name: str) -> None:
     with code.when(how.equals(CompleteHow.ONE) & done.get().equals(NONE) & left.differs(0)):
         # Whoever is stuck waits for an mbarrier rather than for a group, which its thread waits for itself.
         chosen = code.variable(code.number(0))
-        chosen.set(code.number(0))
         with code.loop(left) as number:
             index = left - 1 - number
             has_barrier = _operation(code, queue, index).get(AsyncOperation.barrier).differs(0)
@@ -255,11 +242,6 @@ def _write_complete(module: ir.Module, name: str) -> None:
 
 
 # bulk groups ------------------------------------------------------------------------------------------------
-
-
-def commit(module: ir.Module) -> ir.Function:
-    """Return the step that makes the open operations of each thread a group."""
-    return shared_code(module, "commit_bulk_group", STEP_ARGUMENTS, _write_commit, quickly=True)
 
 
 @contextmanager
@@ -276,7 +258,9 @@ def _is_of(code: BlockCode, operation: Record, lane: Value) -> Value:
     return same_warp & operation.get(AsyncOperation.lane).equals(lane)
 
 
-def _write_commit(code: BlockCode) -> None:
+@shared_function("commit_bulk_group", STEP_ARGUMENTS, quickly=True)
+def commit(code: BlockCode) -> None:
+    """The step that makes the open operations of each thread a group."""
     with code.when(code.block.get(BlockRecord.pending).equals(0)):
         code.give(0)
     queue = code.block.at(BlockRecord.pending)
@@ -291,12 +275,9 @@ def _write_commit(code: BlockCode) -> None:
     code.give(0)
 
 
-def wait(module: ir.Module) -> ir.Function:
-    """Return the step that waits for groups: all but the latest take effect, or have their sources read."""
-    return shared_code(module, "wait_bulk_group", STEP_ARGUMENTS, _write_wait, quickly=True)
-
-
-def _write_wait(code: BlockCode) -> None:
+@shared_function("wait_bulk_group", STEP_ARGUMENTS, quickly=True)
+def wait(code: BlockCode) -> None:
+    """The step that waits for groups: all but the latest take effect, or have their sources read."""
     block = code.block
     with code.when(block.get(BlockRecord.pending).equals(0)):
         code.give(0)
@@ -310,7 +291,6 @@ def _write_wait(code: BlockCode) -> None:
             group = operation.get(AsyncOperation.group)
             with code.when((group > 0) & ~(group > last) & _is_of(code, operation, lane)):
                 staged = code.variable(code.constant(U32, 0))
-                staged.set(code.constant(U32, 0))
                 with code.when(operands.get(_READ).differs(0)):
                     staged.set(_staged(code, queue, operation))
                 with code.when(staged.get().equals(0)):
@@ -321,9 +301,8 @@ def _write_wait(code: BlockCode) -> None:
 
 
 def _staged(code: BlockCode, queue: Record, operation: Record) -> Value:
-    """Write code that copies the source of an operation aside; return 1, or 0 if there is no room."""
+    """Write code that saves the source of an operation; return 1, or 0 if there is no room."""
     done = code.variable(code.constant(U32, 0))
-    done.set(code.constant(U32, 0))
     size, used = operation.get(AsyncOperation.source_bytes), queue.get(PendingOperations.staged_bytes)
     with code.when(size.equals(0)):  # it is a copy already
         done.set(code.constant(U32, 1))

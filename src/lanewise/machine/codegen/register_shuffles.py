@@ -4,8 +4,6 @@ Every layout here moves the bits of an element's index: (register, lane, slot) o
 matrix on the other. Moving bits between a vector's number and its lanes takes one shuffle for each bit.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

@@ -4,8 +4,6 @@ Random choices come from a counter-based generator: a hash of the seed, the bloc
 choice depends on nothing else, and a seed gives the same run on any number of host threads.
 """
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine.abi import BlockRecord, LaunchRecord, RunOrder
@@ -84,7 +82,6 @@ class WarpOrder:
         """Return the warp that runs as the one with an index, and set how long it may run."""
         code, block = self.code, self.block
         chosen = code.variable(index)
-        chosen.set(index)
         whole = block.get(BlockRecord.whole_slice)
         block.set(BlockRecord.slice, whole)
         order = block.get(BlockRecord.order)
@@ -104,7 +101,6 @@ class WarpOrder:
 def block_in_order(code: FunctionCode, launch: Record, permuted: ir.Function, number: Value) -> Value:
     """Return the number in the grid of the block, or cluster, that begins as the one with a number."""
     chosen = code.variable(number)
-    chosen.set(number)
     order, size = launch.get(LaunchRecord.order), launch.get(LaunchRecord.cluster_blocks)
     end = Value(code, i64, code.builder.sdiv(launch.get(LaunchRecord.end_block).handle, size.handle))
     with code.when(order.equals(RunOrder.REVERSE)):

@@ -5,8 +5,6 @@ returns, so that another block may run. `cluster_scheduler.py` runs the blocks o
 `grid_scheduler.py` takes blocks one after another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -360,8 +358,7 @@ class _BlockTurn:
         self.builder.position_at_end(self.begin)
         # Whether a warp has not ended its work; how many wait together, and what for: some of them, and all.
         self.yielded, self.waiting, self.some = (self._zero() for _ in range(3))
-        self.every = code.variable(code.constant(U32, 0))
-        self.every.set(code.constant(U32, -1))
+        self.every = code.variable(code.constant(U32, -1))
         # Lanes that run, that have not exited, and that wait, by what they wait for.
         self.runs, self.alive, self.barriers = (self._zero() for _ in range(3))
 
@@ -475,7 +472,6 @@ def _complete_operations(code: FunctionCode, block: Record, how: Value) -> Value
     The instructions that issue them bring the function with them: kernels without them do not have it.
     """
     done = code.variable(code.constant(U32, 0))
-    done.set(code.constant(U32, 0))
     pending = block.get(BlockRecord.pending)
     with code.when(pending.differs(0)), code.when(Record(code, pending).get(PendingOperations.count) > 0):
         kind = ir.FunctionType(WORD, [ir.LONG] * 2).as_pointer()

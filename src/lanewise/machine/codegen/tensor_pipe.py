@@ -4,8 +4,6 @@ tcgen05.mma, cp, shift and commit are asynchronous operations of one pipe of the
 the order in which they were issued (`pending_operations.py`), by default at once.
 """
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine.abi import BlockRecord, FaultKind, LaunchRecord, MemberRow, RecordLayout

@@ -12,8 +12,6 @@ The end is a length of 0, a function, and operands of its own: `end(frame, opera
 that follows. Without a function, the first operand is that basic block.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from lanewise.jit import ir, machine_code

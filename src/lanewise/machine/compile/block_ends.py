@@ -3,8 +3,6 @@
 Ends that differ between kernels only in numbers are shared functions; the others are functions of the kernel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from lanewise.jit import ir
@@ -12,7 +10,14 @@ from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, FaultKind, LaunchRecord, WarpFrame
 from lanewise.machine.codegen.divergence import park, split, wait
-from lanewise.machine.codegen.function_code import U32, BlockCode, Kernel, Record, call, shared_code
+from lanewise.machine.codegen.function_code import (
+    U32,
+    BlockCode,
+    Kernel,
+    Record,
+    call,
+    shared_function,
+)
 from lanewise.machine.codegen.lane_vectors import BOOL
 from lanewise.machine.codegen.threaded_code import (
     END_ARGUMENTS,
@@ -60,140 +65,119 @@ def plain_barrier(op: Op) -> int | None:
 # ends that all kernels share --------------------------------------------------------------------------------
 
 
-def branch_end(module: ir.Module) -> ir.Function:
+@shared_function("branch_end", END_ARGUMENTS)
+def branch_end(code: BlockCode) -> None:
     """Operands: guard, target, following. Lanes whose guard holds go to the target, the others on."""
-
-    def write(code: BlockCode) -> None:
-        words = code.record("operands")
-        bits, target, following = active_lanes(code, words, 0), words.get(16), words.get(24)
-        with code.when(bits.equals(0)):
-            code.give(following.to(U32))
-        with code.when(bits.equals(code.mask_bits())):
-            code.give(target.to(U32))
-        code.give(call(code, split(code.module), [code["frame"], bits, target, following]))
-
-    return shared_code(module, "branch_end", END_ARGUMENTS, write)
+    words = code.record("operands")
+    bits, target, following = active_lanes(code, words, 0), words.get(16), words.get(24)
+    with code.when(bits.equals(0)):
+        code.give(following.to(U32))
+    with code.when(bits.equals(code.mask_bits())):
+        code.give(target.to(U32))
+    code.give(call(code, split(code.module), [code["frame"], bits, target, following]))
 
 
-def exit_end(module: ir.Module) -> ir.Function:
+@shared_function("exit_end", END_ARGUMENTS)
+def exit_end(code: BlockCode) -> None:
     """Operands: guard, following. Lanes whose guard holds leave the kernel, the others go on."""
-
-    def write(code: BlockCode) -> None:
-        words = code.record("operands")
-        bits, following = active_lanes(code, words, 0), words.get(16)
-        with code.when(bits.equals(0)):
-            code.give(following.to(U32))
-        code.give(call(code, split(code.module), [code["frame"], bits, abi.EXITED, following]))
-
-    return shared_code(module, "exit_end", END_ARGUMENTS, write)
+    words = code.record("operands")
+    bits, following = active_lanes(code, words, 0), words.get(16)
+    with code.when(bits.equals(0)):
+        code.give(following.to(U32))
+    code.give(call(code, split(code.module), [code["frame"], bits, abi.EXITED, following]))
 
 
-def wait_end(module: ir.Module) -> ir.Function:
+@shared_function("wait_end", END_ARGUMENTS)
+def wait_end(code: BlockCode) -> None:
     """Operands: guard, following, register, members. Lanes wait for those that `members_of` names."""
-
-    def write(code: BlockCode) -> None:
-        words = code.record("operands")
-        bits, following, register = active_lanes(code, words, 0), words.get(16), words.get(24)
-        members = words.get(32)
-        missing = members.to(U32) & ~bits
-        with code.when(register.equals(0) & missing.equals(0)):
-            code.give(following.to(U32))
-        values: list[Value | int] = [code["frame"], bits, following, register, members]
-        code.give(call(code, wait(code.module), values))
-
-    return shared_code(module, "wait_end", END_ARGUMENTS, write)
+    words = code.record("operands")
+    bits, following, register = active_lanes(code, words, 0), words.get(16), words.get(24)
+    members = words.get(32)
+    missing = members.to(U32) & ~bits
+    with code.when(register.equals(0) & missing.equals(0)):
+        code.give(following.to(U32))
+    values: list[Value | int] = [code["frame"], bits, following, register, members]
+    code.give(call(code, wait(code.module), values))
 
 
-def barrier_end(module: ir.Module) -> ir.Function:
+@shared_function("barrier_end", END_ARGUMENTS)
+def barrier_end(code: BlockCode) -> None:
     """Operands: guard, following, number, past. A whole warp waits together.
 
     A block of one warp does not wait: it goes on at `past`, for which all of its lanes have to be there.
     """
-
-    def write(code: BlockCode) -> None:
-        words = code.record("operands")
-        bits, following, number = active_lanes(code, words, 0), words.get(16), words.get(24)
-        with code.when(bits.equals(-1)):
-            with code.when(code.launch.get(LaunchRecord.warps).equals(1)):
-                code.give(words.get(32).to(U32))
-            waits = (following + 1) | (number << abi.TOGETHER_BITS)
-            code.frame.set(WarpFrame.together, waits.to(U32))
-            code.give(BlockAnswer.TOGETHER)
-        park(code, bits, following, number.to(U32), code.constant(U32, 0))
-
-    return shared_code(module, "barrier_end", END_ARGUMENTS, write)
+    words = code.record("operands")
+    bits, following, number = active_lanes(code, words, 0), words.get(16), words.get(24)
+    with code.when(bits.equals(-1)):
+        with code.when(code.launch.get(LaunchRecord.warps).equals(1)):
+            code.give(words.get(32).to(U32))
+        waits = (following + 1) | (number << abi.TOGETHER_BITS)
+        code.frame.set(WarpFrame.together, waits.to(U32))
+        code.give(BlockAnswer.TOGETHER)
+    park(code, bits, following, number.to(U32), code.constant(U32, 0))
 
 
-def warpgroup_end(module: ir.Module) -> ir.Function:
+@shared_function("warpgroup_end", END_ARGUMENTS, quickly=True)
+def warpgroup_end(code: BlockCode) -> None:
     """Operands: guard, following, site. A warp waits for the other three of its warpgroup.
 
     The last that arrives goes on and multiplies for all four; the others find that done (`wgmma.py`).
     """
-
-    def write(code: BlockCode) -> None:
-        words = code.record("operands")
-        bits, following = active_lanes(code, words, 0), words.get(16)
-        with code.when(bits.differs(-1)):  # nobody executes it, or the instruction faults
-            code.give(following.to(U32))
-        size, index = code.launch.get(LaunchRecord.frame_bytes), code.frame.get(WarpFrame.index)
-        first = index & -abi.WARPGROUP
-        with code.when(first + abi.WARPGROUP > code.launch.get(LaunchRecord.warps)):
-            code.fault(FaultKind.WARPGROUP, words.get(24), size=abi.WarpgroupFault.INCOMPLETE)
-        warps = [Record(code, code["frame"] + (first + warp - index) * size) for warp in range(abi.WARPGROUP)]
-        arrived = code.constant(U32, 0)
-        parked = (following | abi.PARKED).to(U32).spread(abi.LANES)
-        for number, warp in enumerate(warps):
-            there = warp.get(WarpFrame.pcs, U32, abi.LANES).equals(parked)
-            whole = code.bits(there).equals(-1) | (first + number).equals(index)
-            arrived = arrived + whole.to(U32)
-        with code.when(arrived.equals(abi.WARPGROUP)):
-            for warp in warps:
-                warp.pointer(WarpFrame.pcs, U32).store(following.to(U32).spread(abi.LANES))
-                warp.set(WarpFrame.multiplied, code.constant(U32, 1))
-            code.frame.set(WarpFrame.multiplied, code.constant(U32, 0))
-            code.give(following.to(U32))
-        park(code, bits, following, code.constant(U32, abi.WAITS_FOR_WARPGROUP), code.constant(U32, 0))
-
-    return shared_code(module, "warpgroup_end", END_ARGUMENTS, write, quickly=True)
+    words = code.record("operands")
+    bits, following = active_lanes(code, words, 0), words.get(16)
+    with code.when(bits.differs(-1)):  # nobody executes it, or the instruction faults
+        code.give(following.to(U32))
+    size, index = code.launch.get(LaunchRecord.frame_bytes), code.frame.get(WarpFrame.index)
+    first = index & -abi.WARPGROUP
+    with code.when(first + abi.WARPGROUP > code.launch.get(LaunchRecord.warps)):
+        code.fault(FaultKind.WARPGROUP, words.get(24), size=abi.WarpgroupFault.INCOMPLETE)
+    warps = [Record(code, code["frame"] + (first + warp - index) * size) for warp in range(abi.WARPGROUP)]
+    arrived = code.constant(U32, 0)
+    parked = (following | abi.PARKED).to(U32).spread(abi.LANES)
+    for number, warp in enumerate(warps):
+        there = warp.get(WarpFrame.pcs, U32, abi.LANES).equals(parked)
+        whole = code.bits(there).equals(-1) | (first + number).equals(index)
+        arrived = arrived + whole.to(U32)
+    with code.when(arrived.equals(abi.WARPGROUP)):
+        for warp in warps:
+            warp.pointer(WarpFrame.pcs, U32).store(following.to(U32).spread(abi.LANES))
+            warp.set(WarpFrame.multiplied, code.constant(U32, 1))
+        code.frame.set(WarpFrame.multiplied, code.constant(U32, 0))
+        code.give(following.to(U32))
+    park(code, bits, following, code.constant(U32, abi.WAITS_FOR_WARPGROUP), code.constant(U32, 0))
 
 
-def cluster_end(module: ir.Module) -> ir.Function:
+@shared_function("cluster_end", END_ARGUMENTS, quickly=True)
+def cluster_end(code: BlockCode) -> None:
     """Operands: guard, following. Lanes wait until the barrier is complete at which they have arrived.
 
     A lane that has not arrived since the barrier was last complete goes on.
     """
-
-    def write(code: BlockCode) -> None:
-        words = code.record("operands")
-        bits, following = active_lanes(code, words, 0), words.get(16)
-        waits = bits & code.frame.get(WarpFrame.cluster_arrived, U32)
-        with code.when(waits.equals(0)):
-            code.give(following.to(U32))
-        condition = code.constant(U32, abi.WAITS_FOR_CLUSTER)
-        park(code, waits, following, condition, code.constant(U32, 0))
-
-    return shared_code(module, "cluster_end", END_ARGUMENTS, write, quickly=True)
+    words = code.record("operands")
+    bits, following = active_lanes(code, words, 0), words.get(16)
+    waits = bits & code.frame.get(WarpFrame.cluster_arrived, U32)
+    with code.when(waits.equals(0)):
+        code.give(following.to(U32))
+    condition = code.constant(U32, abi.WAITS_FOR_CLUSTER)
+    park(code, waits, following, condition, code.constant(U32, 0))
 
 
-def columns_end(module: ir.Module) -> ir.Function:
+@shared_function("columns_end", END_ARGUMENTS, quickly=True)
+def columns_end(code: BlockCode) -> None:
     """Operands: guard, following, the basic block itself, then those of `allocation.end_operands`.
 
     A warp that finds too few free columns of tensor memory waits, and then tries again.
     """
-
-    def write(code: BlockCode) -> None:
-        words = code.record("operands")
-        bits, following = active_lanes(code, words, 0), words.get(16)
-        with code.when(bits.differs(-1)):  # nobody executes it, or the instruction faults
-            code.give(following.to(U32))
-        answer = allocation.try_to_allocate(code, words.address + 32)
-        with code.when(answer.equals(allocation.GRANTED)):
-            code.give(following.to(U32))
-        with code.when(answer.equals(allocation.FAULT)):
-            code.give(BlockAnswer.STOPPING)
-        park(code, bits, words.get(24), code.constant(U32, abi.WAITS_FOR_COLUMNS), code.constant(U32, 0))
-
-    return shared_code(module, "columns_end", END_ARGUMENTS, write, quickly=True)
+    words = code.record("operands")
+    bits, following = active_lanes(code, words, 0), words.get(16)
+    with code.when(bits.differs(-1)):  # nobody executes it, or the instruction faults
+        code.give(following.to(U32))
+    answer = allocation.try_to_allocate(code, words.address + 32)
+    with code.when(answer.equals(allocation.GRANTED)):
+        code.give(following.to(U32))
+    with code.when(answer.equals(allocation.FAULT)):
+        code.give(BlockAnswer.STOPPING)
+    park(code, bits, words.get(24), code.constant(U32, abi.WAITS_FOR_COLUMNS), code.constant(U32, 0))
 
 
 # ends of one kernel -----------------------------------------------------------------------------------------

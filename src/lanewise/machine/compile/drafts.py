@@ -3,8 +3,6 @@
 The environment variable LANEWISE_COMPILE_QUICKLY asks for drafts alone ("1"), or for none (set and empty).
 """
 
-from __future__ import annotations
-
 import os
 from abc import ABC, abstractmethod
 

@@ -3,8 +3,6 @@
 There is one code generator: a checked launch runs the same steps with those of the checker between them.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 

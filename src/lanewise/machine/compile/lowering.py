@@ -1,7 +1,5 @@
 """Finds the lowering functions of instructions by the names in the instruction table."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 A function that may be active twice in one thread, or that allocates stack memory, needs frames on the stack.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from lanewise.errors import LanewiseError
@@ -38,7 +36,7 @@ class CallGraph:
     def __init__(self, module: Module, entry: Function) -> None:
         self.module, self.entry = module, entry
         #: Functions whose address is taken.
-        self.taken: dict[str, None] = {}
+        self.address_taken: dict[str, None] = {}
         self.calls: dict[str, dict[str, None]] = {}
         #: Functions that call through registers, that allocate stack memory, and that the machine provides.
         self.indirect: set[str] = set()
@@ -50,11 +48,11 @@ class CallGraph:
         self._scan(entry)
         if self.indirect:
             # These functions may call through registers and take addresses themselves.
-            while missing := [name for name in self.taken if name not in self.calls]:
+            while missing := [name for name in self.address_taken if name not in self.calls]:
                 for name in missing:
                     self._scan(self.function(name, 0))
         for name in self.indirect:
-            self.calls[name].update(self.taken)
+            self.calls[name].update(self.address_taken)
         self.order, self.framed = self._ordered()
 
     def function(self, name: str, line: int) -> Function:
@@ -74,7 +72,7 @@ class CallGraph:
         name = self.module.aliases.get(name, name)
         function = self.module.functions.get(name)
         if function is not None and function.body is not None:
-            self.taken[name] = None
+            self.address_taken[name] = None
 
     def _scan(self, first: Function) -> None:
         """Collect the calls of a function and of those that it calls by name."""
@@ -159,7 +157,7 @@ class CallGraph:
             return tuple(self.module.aliases.get(name, name) for name in listed.names)
         wanted = _shape(listed.parameters), _shape(listed.returns)
         names = []
-        for name in self.taken:
+        for name in self.address_taken:
             other = self.module.functions[name]
             if (_shape(other.parameters), _shape(other.returns)) == wanted:
                 names.append(name)

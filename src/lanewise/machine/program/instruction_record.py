@@ -4,8 +4,6 @@ The records themselves are in `instruction_table.py`. Everything that the machin
 of an opcode is a field here, so that no other file compares opcodes to find it out.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -193,7 +191,7 @@ class Order(Enum):
     WAIT_GROUP = auto()
     #: All copies of a thread are complete.
     WAIT_ALL = auto()
-    #: An mbarrier is told when the copies of a thread up to here are complete.
+    #: It arrives at an mbarrier when the copies of a thread up to here are complete.
     TRACK = auto()
     #: Registers and shared memory that were written before are seen by the wgmma that follow.
     WARPGROUP_FENCE = auto()

@@ -3,8 +3,6 @@
 What an opcode as a whole needs stands in its record (`since`). Held against ptxas 13.0 for every target.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from typing import NamedTuple

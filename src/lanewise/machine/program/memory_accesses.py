@@ -1,7 +1,5 @@
 """The memory accesses of an instruction, with address, state space and size of each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Instructions with their operands resolved, the functions that they make up, and the whole program."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """The types that PTX instructions name among their modifiers, and the bits of each."""
 
-from __future__ import annotations
-
 import re
 
 #: Bits of a value in a register; fp4 and fp6 numbers take a byte each once they are apart.

@@ -3,8 +3,6 @@
 It covers a kernel and the device functions that it reaches. `basic_blocks.py` derives the control flow.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

@@ -5,8 +5,6 @@ puts the kernel's own first, then the module's in the order of their declaration
 at last what is declared and never named (read from the SASS of ptxas 13).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from lanewise.machine.abi import aligned

@@ -3,8 +3,6 @@
 What a launch adds (dynamic shared memory, threads) is checked by `lanewise.launch`.
 """
 
-from __future__ import annotations
-
 from lanewise.errors import LanewiseError
 from lanewise.machine.program.ops import Program
 from lanewise.ptx import Variable

@@ -1,7 +1,5 @@
 """The line of the source that an instruction of the PTX came from, as messages name it."""
 
-from __future__ import annotations
-
 import linecache
 import os
 import re

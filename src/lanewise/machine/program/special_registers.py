@@ -3,8 +3,6 @@
 `codegen/lane_vectors.py` computes the values that a kernel reads from them.
 """
 
-from __future__ import annotations
-
 #: The shared memory that the system reserves in each block; tiles of several warps use it.
 RESERVED_MEMORY_REGISTERS = tuple(f"%reserved_smem_offset_{end}" for end in ("begin", "end", "cap", "0", "1"))
 #: By name: the elements that it has, none for a register that is a single number.

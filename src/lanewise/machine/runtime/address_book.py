@@ -4,8 +4,6 @@ Kernels follow such addresses in arrays of pointers and in structs, where a laun
 a launch has the memory of every array that is in the book. An array leaves the book when it is collected.
 """
 
-from __future__ import annotations
-
 import threading
 import weakref
 from collections import deque

@@ -1,7 +1,5 @@
 """What `schedule=` of a launch asks for: when asynchronous operations take effect."""
 
-from __future__ import annotations
-
 import operator
 
 from lanewise.errors import LanewiseError, shown

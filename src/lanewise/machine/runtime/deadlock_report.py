@@ -1,7 +1,5 @@
 """The message of a deadlock: who waits where, which mbarrier lacks what, and who could have sent it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -4,8 +4,6 @@
 each address (`warp_ops/addresses.py`).
 """
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple

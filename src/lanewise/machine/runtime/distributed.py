@@ -4,8 +4,6 @@ Nothing is merged before all jobs are done and agree. Kernels whose blocks need 
 they run are refused.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, Executor, Future, wait

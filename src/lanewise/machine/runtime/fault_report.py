@@ -1,7 +1,5 @@
 """Messages for faults: what happened, the line of PTX and source, the thread, and the address."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from lanewise.machine import abi

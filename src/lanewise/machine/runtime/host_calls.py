@@ -1,7 +1,5 @@
 """Functions that Python executes for a running kernel: vprintf, __assertfail, malloc and free."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 import struct

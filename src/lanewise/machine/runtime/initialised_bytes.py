@@ -5,8 +5,6 @@ marks what it writes and reports what it reads before. Copies carry the marks. M
 counts as initialised, and memory that is written as a whole costs nothing more.
 """
 
-from __future__ import annotations
-
 import threading
 from bisect import bisect_right, insort
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """One launch of a kernel: host threads that run its blocks, and the error raised when one stops."""
 
-from __future__ import annotations
-
 import operator
 import sys
 import threading

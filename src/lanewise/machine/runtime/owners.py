@@ -1,7 +1,5 @@
 """The memory that NumPy arrays are views of: which array owns it, and where it lies on the host."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from lanewise.jit.host_memory import address

@@ -1,7 +1,5 @@
 """The variables of shared memory as messages name them."""
 
-from __future__ import annotations
-
 import re
 
 from lanewise.machine import abi

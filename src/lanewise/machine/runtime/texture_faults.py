@@ -1,7 +1,5 @@
 """Messages for faults at textures and surfaces: which argument it was, and where the access lay."""
 
-from __future__ import annotations
-
 from lanewise.machine.abi import BlockRecord, FaultKind
 from lanewise.machine.program.instruction_record import Role
 from lanewise.machine.program.operands import MemoryOperand, Register, ResolvedOperand, TexelOperand

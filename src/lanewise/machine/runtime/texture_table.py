@@ -1,7 +1,5 @@
 """The textures and surfaces of a launch: rows in memory, and the handles by which a kernel knows them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from lanewise.errors import LanewiseError

@@ -4,8 +4,6 @@
 checker) gives the body that is written for them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -4,15 +4,15 @@ Ordinary numbers go the short way of this file; where an infinity, a NaN or an e
 block of K goes the ways of `lanewise.arith`, which have the same bits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Literal
 
 import numpy as np
 
 from lanewise.arith.decoding import decode, power_of_two, raw_type
+from lanewise.arith.fused_engine import in_k_order, plan_for
 from lanewise.arith.fused_kernel import add_parts, quieten, write_block
 from lanewise.arith.fused_narrow import (
     BIAS,
@@ -26,7 +26,7 @@ from lanewise.arith.fused_narrow import (
     nearest_half,
     rounded_sum,
 )
-from lanewise.arith.fused_tiles import Block, PackedRows, Room, Tile
+from lanewise.arith.fused_tiles import Block, PackedRows, Plan, Room, Tile
 from lanewise.arith.models import FusedSum, Model
 from lanewise.arith.on_arrays import carries_d
 from lanewise.formats import Format
@@ -36,11 +36,13 @@ from lanewise.jit.simd import Pointer, Type, Value, f32, i8, i32, i64, u8, u16, 
 from lanewise.machine.codegen.register_shuffles import (
     VECTOR,
     Registers,
+    held_places,
+    holding,
+    index_bits,
     permuted,
     shuffled,
     widest_shuffle,
 )
-from lanewise.machine.tensor_core.factor_orders import Factors, Orders, factors_of, orders
 from lanewise.machine.tensor_core.mma_function import (
     FLOAT16,
     ProductCode,
@@ -48,6 +50,78 @@ from lanewise.machine.tensor_core.mma_function import (
     half_words,
     operand_registers,
 )
+
+
+@dataclass(frozen=True)
+class Orders:
+    """The index bits that bring each operand's elements into the order that the sums are computed in.
+
+    The columns of the right factor lie in the lanes of a vector. D of m16n8 has 16 rows but 8 columns, so
+    where vectors have 16 lanes only the transpose Dᵀ = Bᵀ·Aᵀ fills them. A sum has the same bits either way.
+
+    `left` is [block][row][k], `right` is [block][k][column], `c` is [row][column]; `d` goes back from there
+    to the registers of D.
+    """
+
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    c: tuple[int, ...]
+    d: tuple[int, ...]
+
+    def allow(self, vector_bits: int, instruction: Instruction) -> bool:
+        """Whether every element of a vector is another one, as shuffles need it."""
+        operands = (instruction.a, instruction.b, instruction.c, instruction.d)
+        lanes = vector_bits // min(operand.slot_bits for operand in operands)
+        every = (self.left, self.right, self.c, self.d)
+        return all(min(bits[: lanes.bit_length() - 1]) >= 0 for bits in every)
+
+
+@dataclass(frozen=True)
+class Factors:
+    """The two factors of the product that is computed, by the operands' names, and how it is cut up.
+
+    `rows` and `columns` are those of the product; the model in the plan has the left factor as its A.
+    """
+
+    left: Literal["a", "b"]
+    right: Literal["a", "b"]
+    rows: int
+    columns: int
+    plan: Plan
+
+    @property
+    def transposed(self) -> bool:
+        """Whether the transpose of D is computed."""
+        return self.left == "b"
+
+
+def factors_of(instruction: Instruction, model: Model) -> Factors:
+    """Which factor is the left one, and the plan of that product."""
+    m, n = instruction.m, instruction.n
+    plan, turned = plan_for(model, n), plan_for(replace(model, a=model.b, b=model.a), m)
+    if turned.lanes > plan.lanes:
+        return Factors("b", "a", n, m, replace(turned, strip=m))
+    return Factors("a", "b", m, n, replace(plan, strip=n))
+
+
+def orders(instruction: Instruction, factors: Factors) -> Orders | None:
+    """The shuffles of a product's operands; None where the layouts do not allow them."""
+    m, n, k = instruction.m, instruction.n, instruction.a.cols
+    order = in_k_order(factors.plan.model, np.arange(k), axis=0)
+    a, b, c = np.arange(m * k).reshape(m, k), np.arange(k * n).reshape(k, n), np.arange(m * n).reshape(m, n)
+    left, right = (b.T, a.T) if factors.transposed else (a, b)
+    blocks = left[:, order].reshape(factors.rows, -1, factors.plan.length)
+    flat = {
+        factors.left: blocks.swapaxes(0, 1).ravel(),
+        factors.right: right[order].ravel(),
+        "c": (c.T if factors.transposed else c).ravel(),
+    }
+    bits_of = {name: index_bits(held_places(instruction.operands[name])[flat[name]]) for name in flat}
+    d = index_bits(np.argsort(flat["c"])[holding(instruction.d)])
+    if d is None or any(bits is None for bits in bits_of.values()):
+        return None
+    return Orders(bits_of[factors.left] or (), bits_of[factors.right] or (), bits_of["c"] or (), d)
+
 
 #: The bits of an infinite f32, which are those of its exponent.
 INFINITY = 0x7F800000

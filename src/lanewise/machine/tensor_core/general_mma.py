@@ -4,8 +4,6 @@ Integers, bits, f64, chains of fused multiply-adds, sparse and block-scaled prod
 one matrix pair have a shorter way (`fused_mma.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

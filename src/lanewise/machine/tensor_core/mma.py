@@ -1,13 +1,17 @@
 """mma, mma.sp and wmma.mma: the registers' places go to a compiled product, or their contents to Python."""
 
-from __future__ import annotations
-
 from lanewise.isa import Instruction
 from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Type, Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, FaultKind, MmaEntry
-from lanewise.machine.codegen.function_code import U32, BlockCode, Kernel, Record, shared_code
+from lanewise.machine.codegen.function_code import (
+    U32,
+    BlockCode,
+    Kernel,
+    Record,
+    shared_function,
+)
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step, function_at
 from lanewise.machine.program.operands import Register, ResolvedOperand, elements_of
 from lanewise.machine.program.ops import Op
@@ -53,23 +57,20 @@ def step(module: ir.Module, op: Op, kernel: Kernel) -> Step | None:
     return Step(_product_step(module), [op.site, *(low | high << 32 for low, high in pairs)])
 
 
-def _product_step(module: ir.Module) -> ir.Function:
+@shared_function("product_step", STEP_ARGUMENTS)
+def _product_step(code: BlockCode) -> None:
     """The function of the step; its operands are the site, then the registers' offsets as 32-bit words."""
-
-    def write(code: BlockCode) -> None:
-        words, bits = code.record("operands"), code["active"].to(U32)
-        with code.when(bits.equals(0)):
-            code.give(0)
-        with code.when(bits.differs(-1)):
-            code.fault(FaultKind.DIVERGENCE, words.get(0))
-        table = code.block.get(BlockRecord.mma_table)
-        address = Record(code, table + words.get(0) * MmaEntry.BYTES).get(MmaEntry.function)
-        function = function_at(code, address, 3)
-        given = [code["frame"], words.address + 8, code.constant(i64, 0)]
-        code.builder.call(function, [value.handle for value in given])
+    words, bits = code.record("operands"), code["active"].to(U32)
+    with code.when(bits.equals(0)):
         code.give(0)
-
-    return shared_code(module, "product_step", STEP_ARGUMENTS, write)
+    with code.when(bits.differs(-1)):
+        code.fault(FaultKind.DIVERGENCE, words.get(0))
+    table = code.block.get(BlockRecord.mma_table)
+    address = Record(code, table + words.get(0) * MmaEntry.BYTES).get(MmaEntry.function)
+    function = function_at(code, address, 3)
+    given = [code["frame"], words.address + 8, code.constant(i64, 0)]
+    code.builder.call(function, [value.handle for value in given])
+    code.give(0)
 
 
 def _operands(op: Op, instruction: Instruction) -> tuple[dict[str, list[Register]], list[ResolvedOperand]]:

@@ -1,7 +1,5 @@
 """What all products are written with: their function, room on the stack, registers, f16 to f32 and back."""
 
-from __future__ import annotations
-
 from lanewise.isa import Instruction
 from lanewise.jit import ir, machine_code
 from lanewise.jit.simd import Pointer, Type, Value, f32, u16, u32

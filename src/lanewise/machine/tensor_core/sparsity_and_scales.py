@@ -1,7 +1,5 @@
 """What selectors choose for a product: metadata, which spreads a sparse A out, and scale factors."""
 
-from __future__ import annotations
-
 from functools import reduce
 from operator import or_
 from typing import Any

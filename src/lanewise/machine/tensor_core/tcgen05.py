@@ -4,9 +4,6 @@ Its operands are evaluated when it is issued. When the pipe carries it out, the 
 which product it is: the code of that one (`tcgen05_product.py`) is looked up, and compiled on first use.
 """
 
-from __future__ import annotations
-
-from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine.abi import BlockAnswer, BlockRecord, FaultKind, MmaEntry
 from lanewise.machine.async_records import AsyncOperation
@@ -17,8 +14,8 @@ from lanewise.machine.codegen.function_code import (
     FunctionCode,
     Record,
     call,
-    shared,
-    shared_code,
+    shared_function,
+    shared_routine,
 )
 from lanewise.machine.codegen.pending_operations import call_function
 from lanewise.machine.codegen.tensor_pipe import ISSUER, PipeOperation, fault_in, operand_of
@@ -69,27 +66,18 @@ def lower(code: BlockCode, op: Op) -> None:
             code.give(BlockAnswer.STOPPING)
 
 
-def _issuer(module: ir.Module) -> ir.Function:
+@shared_function("issue tcgen05.mma", (*ISSUER, *_OPERANDS), quickly=True)
+def _issuer(code: BlockCode) -> None:
     """Return the function that issues a product of one lane."""
-
-    def write(code: BlockCode) -> None:
-        operation = PipeOperation(code)
-        for number, name in enumerate(_OPERANDS):
-            operation.operand(number, code[name])
-        operation.give(execute(code.module))
-
-    return shared_code(module, "issue tcgen05.mma", (*ISSUER, *_OPERANDS), write, quickly=True)
+    operation = PipeOperation(code)
+    for number, name in enumerate(_OPERANDS):
+        operation.operand(number, code[name])
+    operation.give(execute(code.module))
 
 
-def execute(module: ir.Module) -> ir.Function:
-    """Return `execute(operation)`: it finds the product by the descriptor, and computes it."""
-    return shared(
-        module, "execute tcgen05.mma", ir.FunctionType(ir.WORD, [ir.LONG]), _write_execute, quickly=True
-    )
-
-
-def _write_execute(module: ir.Module, name: str) -> None:
-    code = FunctionCode(module, name, ("operation",), ir.WORD, "")
+@shared_routine("execute tcgen05.mma", ("operation",), quickly=True)
+def execute(code: FunctionCode) -> None:
+    """`execute(operation)`: it finds the product by the descriptor, and computes it."""
     operation = Record(code, code["operation"], AsyncOperation)
     block = operation.at(AsyncOperation.block)
     site = operation.get(AsyncOperation.site)

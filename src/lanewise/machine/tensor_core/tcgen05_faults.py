@@ -1,7 +1,5 @@
 """What can be wrong with tcgen05.mma, as numbers for compiled code and as sentences for people."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 from lanewise.errors import LanewiseError

@@ -3,8 +3,6 @@
 The instruction descriptor, a number at run time, says everything else.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from lanewise.errors import LanewiseError

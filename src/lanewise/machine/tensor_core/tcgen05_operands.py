@@ -5,8 +5,6 @@ memory, a sparse A spread by its metadata, scale factors, and accumulators to ro
 the operation first; one that stops the launch returns a number other than 0.
 """
 
-from __future__ import annotations
-
 from functools import reduce
 from operator import or_
 from typing import Literal, NamedTuple

@@ -1,7 +1,5 @@
 """What a tcgen05.mma names: addresses of tensor memory, descriptors, predicates, masks and constants."""
 
-from __future__ import annotations
-
 from lanewise.jit.simd import Value, i64
 from lanewise.machine.codegen.function_code import U64, BlockCode
 from lanewise.machine.program.operands import MemoryOperand, Negated, Register, ResolvedOperand, elements_of

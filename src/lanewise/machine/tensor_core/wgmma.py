@@ -8,8 +8,6 @@ all four warps are there is what hardware does, too: kernels let one thread of t
 buffer may be written again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 

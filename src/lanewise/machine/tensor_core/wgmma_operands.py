@@ -4,8 +4,6 @@ Functions that all kernels share: a matrix through its descriptor, A from the re
 accumulators of four warps to a matrix of sums and back. The warps' frames follow one another.
 """
 
-from __future__ import annotations
-
 from lanewise.isa import fragments
 from lanewise.isa.matrix_descriptor import PIECE_BYTES, Major
 from lanewise.jit import ir
@@ -18,6 +16,7 @@ from lanewise.machine.codegen.function_code import (
     FunctionCode,
     Record,
     shared_code,
+    shared_function,
 )
 from lanewise.machine.codegen.register_shuffles import joined, shuffled
 from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, each_piece, stop_outside
@@ -125,27 +124,24 @@ def warp_frames(code: BlockCode) -> list[Value]:
     return [first + size * warp for warp in range(abi.WARPGROUP)]
 
 
-def a_from_registers(module: ir.Module) -> ir.Function:
-    """Return `a_from_registers(frame, places, sign, out, pitch)`: A of four warps, 32 bytes of each row.
+@shared_function("wgmma A from registers", ("places", "sign", "out", "pitch"))
+def a_from_registers(code: BlockCode) -> None:
+    """`a_from_registers(frame, places, sign, out, pitch)`: A of four warps, 32 bytes of each row.
 
     `sign` has the bits of a word that are to be flipped, `pitch` the bytes from a row to the next.
     """
-
-    def write(code: BlockCode) -> None:
-        places = code.pointer("places", u32)
-        sign = code["sign"].to(u32).spread(4)
-        runs = _runs(fragments.a_layout(WARP_ROWS, 16, 2), 2)
-        for warp, frame in enumerate(warp_frames(code)):
-            registers = [Record(code, frame + places.load(number).to(u64).to(i64)) for number in range(4)]
-            for (row, piece), words in runs.items():
-                register, lane = words[0]
-                assert words == [(register, lane + number) for number in range(4)]
-                value = registers[register].get(4 * lane, u32, 4) ^ sign
-                place = code["pitch"] * (warp * WARP_ROWS + row) + piece * PIECE_BYTES
-                code.record("out").pointer(place, u32).store(value)
-        code.give(0)
-
-    return shared_code(module, "wgmma A from registers", ("places", "sign", "out", "pitch"), write)
+    places = code.pointer("places", u32)
+    sign = code["sign"].to(u32).spread(4)
+    runs = _runs(fragments.a_layout(WARP_ROWS, 16, 2), 2)
+    for warp, frame in enumerate(warp_frames(code)):
+        registers = [Record(code, frame + places.load(number).to(u64).to(i64)) for number in range(4)]
+        for (row, piece), words in runs.items():
+            register, lane = words[0]
+            assert words == [(register, lane + number) for number in range(4)]
+            value = registers[register].get(4 * lane, u32, 4) ^ sign
+            place = code["pitch"] * (warp * WARP_ROWS + row) + piece * PIECE_BYTES
+            code.record("out").pointer(place, u32).store(value)
+    code.give(0)
 
 
 #: Rows of a tile whose accumulators lie in neighbouring lanes and that are moved together.

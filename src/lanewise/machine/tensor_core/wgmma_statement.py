@@ -1,7 +1,5 @@
 """What a wgmma.mma_async names: registers, descriptors of shared memory, and choices by constants."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from lanewise.isa import Instruction

@@ -7,8 +7,6 @@ one after the other; which ones hardware chooses is not documented. Each block h
 here: on hardware the blocks that a multiprocessor runs at a time share them.
 """
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Value
 from lanewise.machine import abi
@@ -188,7 +186,6 @@ def _free_columns(code: FunctionCode, allocated: Value, columns: Value) -> Value
     units = columns >> (UNIT.bit_length() - 1)
     wanted = (code.number(1) << units) - 1
     first = code.variable(code.number(-1))
-    first.set(code.number(-1))
     with code.loop(code.number(UNITS + 1) - units) as unit:
         free = ((allocated >> unit) & wanted).equals(0)
         with code.when(free & (first.get() < 0)):
@@ -250,7 +247,6 @@ def _write_dealloc(code: BlockCode) -> None:
         fault(code, words, Wrong.NOT_AN_ALLOCATION, address)
     first_unit, units = (number >> (UNIT.bit_length() - 1) for number in (address, columns))
     is_whole = code.variable(code.number(0))
-    is_whole.set(code.number(0))
     with code.loop(UNITS) as number:  # the units of the allocation, and no others
         belongs = own.get(number * 8 + TensorAllocator.owners).equals(address + 1)
         named = ~(number < first_unit) & (number < first_unit + units)

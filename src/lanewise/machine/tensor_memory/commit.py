@@ -1,11 +1,8 @@
 """tcgen05.commit: an arrival at an mbarrier, once all earlier operations of the pipe have taken effect."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lanewise.jit import ir
 from lanewise.jit.simd import Type, Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, FaultKind, LaunchRecord, MemberRow
@@ -17,8 +14,8 @@ from lanewise.machine.codegen.function_code import (
     BlockCode,
     FunctionCode,
     call,
-    shared,
     shared_code,
+    shared_routine,
 )
 from lanewise.machine.codegen.tensor_pipe import ISSUER, PipeOperation, fault_in, is_paired
 from lanewise.machine.program.memory_accesses import MBARRIER_BYTES
@@ -90,17 +87,13 @@ def _write_issue(code: BlockCode) -> None:
     made.give(_executor(code.module))
 
 
-def _executor(module: ir.Module) -> ir.Function:
-    """Return `arrive(operation)`: the arrival itself."""
-    return shared(module, "execute tcgen05.commit", ir.FunctionType(ir.WORD, [ir.LONG]), _write_executor)
-
-
-def _write_executor(module: ir.Module, name: str) -> None:
-    code = FunctionCode(module, name, ("operation",), ir.WORD, "")
+@shared_routine("execute tcgen05.commit", ("operation",))
+def _executor(code: FunctionCode) -> None:
+    """`arrive(operation)`: the arrival itself."""
     operation = code.record("operation")
     owner, host = (operation.get(field) for field in (AsyncOperation.barrier_block, AsyncOperation.barrier))
     handles = [owner.handle, host.handle]
-    wrong = Value(code, U32, code.builder.call(arrive_once(module), handles)).to(U64).to(i64)
+    wrong = Value(code, U32, code.builder.call(arrive_once(code.module), handles)).to(U64).to(i64)
     with code.when(wrong.differs(0)):
         address = operation.get(AsyncOperation.barrier_address)
         fault_in(code, operation, FaultKind.MBARRIER, address, wrong - 1)

@@ -5,8 +5,6 @@ A copy reads the matrix that a descriptor names in shared memory. The shapes are
 Of a pair, each block copies from its own shared memory to its own tensor memory.
 """
 
-from __future__ import annotations
-
 from lanewise.isa.matrix_descriptor import TCGEN05_FIELD, TCGEN05_VERSION
 from lanewise.isa.tensor_memory.copy_shapes import EXPANSIONS, PIECE_BYTES, SHAPES, CopyShape, Expansion
 from lanewise.jit import ir

@@ -1,7 +1,5 @@
 """What can be wrong with tensor memory, as numbers for compiled code and as sentences for people."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 from lanewise.machine.tensor_memory_records import FREED_COLUMN, TENSOR_COLUMNS, TENSOR_LANES

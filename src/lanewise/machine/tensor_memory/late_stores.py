@@ -4,8 +4,6 @@ That is at tcgen05.wait::st at the latest. The stores of a warp keep their order
 pipe of their own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """What tcgen05.cp and shift write: lanes and columns of a block or a pair, checked when they are issued."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -90,7 +88,6 @@ def each_block(code: FunctionCode, operation: Record) -> Iterator[Record]:
     paired = operand_of(operation, PAIRED)
     with code.loop(paired + 1) as number:
         chosen = code.variable(own.address)
-        chosen.set(own.address)
         with code.when(number.differs(0)):
             chosen.set(other_block(code, own).address)
         yield Record(code, chosen.get(), BlockRecord)

@@ -6,8 +6,6 @@ texels the significands are cut to 28 bits below the largest exponent (of f16: 1
 rounded to the nearest f32 (of f16 texels: f16), ties away from zero. Subnormal f32 numbers count as zero.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

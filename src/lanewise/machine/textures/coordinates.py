@@ -1,7 +1,5 @@
 """Texture coordinates in compiled code: which texels a coordinate stands for, and with which weight."""
 
-from __future__ import annotations
-
 from lanewise.jit.simd import Value, f32, f64, i64
 from lanewise.machine.arithmetic.small_floats import is_nan
 from lanewise.machine.codegen.function_code import U32, FunctionCode, Record

@@ -1,7 +1,5 @@
 """Lowerings of tex and tld4: each lane's coordinates go to a function that all kernels share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from lanewise.jit import ir

@@ -1,7 +1,5 @@
 """What a fetch returns: the nearest texel, a blend of the nearest ones, or four texels of one channel."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from lanewise.jit import ir

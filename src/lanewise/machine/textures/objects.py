@@ -1,12 +1,17 @@
 """Texture and surface objects in compiled code: a lane's handle becomes a row of the launch's table."""
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, FaultKind, LaunchRecord, WarpFrame
-from lanewise.machine.codegen.function_code import U64, BlockCode, FunctionCode, Record, record_fault, shared
+from lanewise.machine.codegen.function_code import (
+    U64,
+    BlockCode,
+    FunctionCode,
+    Record,
+    record_fault,
+    shared_routine,
+)
 from lanewise.machine.program.operands import MemoryOperand, Register, ResolvedOperand, TexelOperand
 from lanewise.machine.program.ops import Op
 from lanewise.machine.texture_records import Geometry, TextureRow
@@ -70,14 +75,9 @@ def row_of(
     return Record(code, row)
 
 
-def _find_row(module: ir.Module) -> ir.Function:
-    """Return `texture_row(frame, handle, geometry, is_surface, site, lane)`: the address of a row, or 0."""
-    return shared(module, "texture_row", ir.FunctionType(ir.LONG, [ir.LONG] * 6), _write_find_row)
-
-
-def _write_find_row(module: ir.Module, name: str) -> None:
-    arguments = ("frame", "handle", "geometry", "is_surface", "site", "lane")
-    code = FunctionCode(module, name, arguments, ir.LONG, "")
+@shared_routine("texture_row", ("frame", "handle", "geometry", "is_surface", "site", "lane"), ir.LONG)
+def _find_row(code: FunctionCode) -> None:
+    """`texture_row(frame, handle, geometry, is_surface, site, lane)`: the address of a row, or 0."""
     block = code.record("frame").at(WarpFrame.block)
     launch = block.at(BlockRecord.launch)
     into = (code["handle"] - abi.TEXTURE_BASE).to(U64)

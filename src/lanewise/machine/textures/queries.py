@@ -1,7 +1,5 @@
 """Lowerings of txq and suq: sizes and settings of a texture or surface."""
 
-from __future__ import annotations
-
 from lanewise.jit.simd import Value, i64
 from lanewise.machine.codegen.function_code import U32, BlockCode, Record
 from lanewise.machine.program.ops import Op

@@ -1,7 +1,5 @@
 """Lowerings of suld, sust and sured: texels of a surface by their place, x in bytes."""
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Type, Value, i64
 from lanewise.machine.abi import FaultKind

@@ -1,7 +1,5 @@
 """Texels in compiled code: where one lies, and the four words that a fetch returns for it."""
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Type, Value, f32, i64
 from lanewise.machine.arithmetic.small_floats import widen

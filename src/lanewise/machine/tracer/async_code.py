@@ -4,15 +4,20 @@ The machine calls them when an operation has taken effect. Of a tensor copy the 
 bytes came from where.
 """
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord
 from lanewise.machine.async_records import AsyncOperation, KeptCopy
 from lanewise.machine.bulk_copies.box_walker import ATOM, DIMENSIONS, at, least, walk
-from lanewise.machine.codegen.function_code import U32, U64, FunctionCode, Record, copy_bytes, shared
+from lanewise.machine.codegen.function_code import (
+    U32,
+    U64,
+    FunctionCode,
+    Record,
+    copy_bytes,
+    shared_routine,
+)
 from lanewise.machine.tracer.records import (
     ASYNC_WRITE_POINT,
     FILLED,
@@ -34,10 +39,8 @@ class _Runs:
     def __init__(self, code: FunctionCode, payload: Value, most: Value) -> None:
         self.code, self.header = code, Record(code, payload)
         self.next_run = code.variable(payload + AsyncWrite.BYTES)
-        self.next_run.set(payload + AsyncWrite.BYTES)
         first = most * AsyncRun.BYTES + AsyncWrite.BYTES
         self.next_byte = code.variable(payload + first)
-        self.next_byte.set(payload + first)
         self.header.set(AsyncWrite.runs, 0)
         self.header.set(AsyncWrite.bytes, first)
 
@@ -87,22 +90,15 @@ def _in_window(address: Value) -> Value:
 # operations -------------------------------------------------------------------------------------------------
 
 
-def written(module: ir.Module) -> ir.Function:
-    """Return `trace_written(operation)`: an asynchronous operation has taken effect, which is logged."""
-    type = ir.FunctionType(ir.LONG, [ir.LONG])
-    return shared(module, ASYNC_WRITTEN, type, _write_written)
-
-
-def _write_written(module: ir.Module, name: str) -> None:
-    code = FunctionCode(module, name, ("operation",), ir.LONG, "")
+@shared_routine(ASYNC_WRITTEN, ("operation",), ir.LONG)
+def written(code: FunctionCode) -> None:
+    """`trace_written(operation)`: an asynchronous operation has taken effect, which is logged."""
     operation = code.record("operation")
     to_shared = operation.get(AsyncOperation.target_block).differs(0)
     owner = to_shared.select(operation.get(AsyncOperation.target_block), operation.get(AsyncOperation.block))
     block = Record(code, owner)
     is_tensor = operation.get(AsyncOperation.element_bytes).differs(0)
     most, bytes = code.variable(code.number(1)), code.variable(operation.get(AsyncOperation.size))
-    most.set(code.number(1))
-    bytes.set(operation.get(AsyncOperation.size))
     with code.when(is_tensor):
         width = operation.get(AsyncOperation.boxes) * operation.get(AsyncOperation.element_bytes)
         rows = code.number(1)
@@ -129,7 +125,6 @@ def _write_written(module: ir.Module, name: str) -> None:
                 _store_runs(code, operation, runs)
         with contiguous:
             target = code.variable(_in_window(operation.get(AsyncOperation.target_address)))
-            target.set(_in_window(operation.get(AsyncOperation.target_address)))
             # Of a copy to global memory the entry of its issue has the address.
             with code.when(~to_shared):
                 target.set(code.number(0))
@@ -165,14 +160,9 @@ def _store_runs(code: FunctionCode, box: Record, runs: _Runs) -> None:
 # cp.async ---------------------------------------------------------------------------------------------------
 
 
-def copied(module: ir.Module) -> ir.Function:
-    """Return `trace_copy(block, copy, done)`: a cp.async is kept, or has taken effect, which is logged."""
-    type = ir.FunctionType(ir.LONG, [ir.LONG] * 3)
-    return shared(module, COPY_KEPT, type, _write_copied)
-
-
-def _write_copied(module: ir.Module, name: str) -> None:
-    code = FunctionCode(module, name, ("block", "copy", "done"), ir.LONG, "")
+@shared_routine(COPY_KEPT, ("block", "copy", "done"), ir.LONG)
+def copied(code: FunctionCode) -> None:
+    """`trace_copy(block, copy, done)`: a cp.async is kept, or has taken effect, which is logged."""
     block, kept = code.record("block"), code.record("copy")
     lane, issuer, size = (kept.get(field) for field in (KeptCopy.lane, KeptCopy.issue_entry, KeptCopy.size))
     with code.when(code["done"].equals(0)):

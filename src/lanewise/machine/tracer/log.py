@@ -3,8 +3,6 @@
 `records.py` explains its format. Values are copied out of the log by the offsets that a point gives.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Any, NamedTuple
 

@@ -5,8 +5,6 @@ the warp takes in the next basic block, is a point of its own. Where a device fu
 an instruction logs its parameters, which the call has written.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

@@ -15,8 +15,6 @@ Addresses are generic: those of shared, local and parameter memory lie in their 
 hold that are not active is not defined.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 import numpy as np

@@ -5,8 +5,6 @@
 because nothing that they wrote has changed since.
 """
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
@@ -22,7 +20,8 @@ from lanewise.machine.codegen.function_code import (
     copy_bytes,
     guarded,
     shared,
-    shared_code,
+    shared_function,
+    shared_routine,
 )
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS
 from lanewise.machine.tracer.records import (
@@ -53,13 +52,9 @@ def tracer_of(block: Record) -> Record:
     return block.at(BlockRecord.launch).at(LaunchRecord.tracer)
 
 
-def _begin(module: ir.Module) -> ir.Function:
-    """Return `trace_begin(frame, active, point, size, always)`: the payload of a new entry; 0 if none is."""
-    return shared(module, "trace_begin", ir.FunctionType(ir.LONG, [ir.LONG] * 5), _write_begin)
-
-
-def _write_begin(module: ir.Module, name: str) -> None:
-    code = FunctionCode(module, name, ("frame", "active", "point", "size", "always"), ir.LONG, "")
+@shared_routine("trace_begin", ("frame", "active", "point", "size", "always"), ir.LONG)
+def _begin(code: FunctionCode) -> None:
+    """`trace_begin(frame, active, point, size, always)`: the payload of a new entry; 0 if none is."""
     code.function.attributes.add("noinline")
     warp = code.record("frame")
     block = warp.at(WarpFrame.block)
@@ -149,19 +144,16 @@ def _copy_rows(
             copy_bytes(code, bytes + row * size, host, size)
 
 
-def enter(module: ir.Module) -> ir.Function:
+@shared_function("trace_enter", STEP_ARGUMENTS)
+def enter(code: BlockCode) -> None:
     """Operands: point, payload's bytes, whether all warps log it, how many accesses, their words."""
-
-    def write(code: BlockCode) -> None:
-        words, active = code.record("operands"), code["active"].to(U32)
-        payload = _begin_call(code, active, words.get(0), words.get(8), words.get(16))
-        with code.when(payload.equals(0)):
-            code.give(0)
-        with code.loop(words.get(24)) as number:
-            _write_addresses(code, Record(code, words.address + 32 + number * ENTER_WORDS), payload, active)
+    words, active = code.record("operands"), code["active"].to(U32)
+    payload = _begin_call(code, active, words.get(0), words.get(8), words.get(16))
+    with code.when(payload.equals(0)):
         code.give(0)
-
-    return shared_code(module, "trace_enter", STEP_ARGUMENTS, write)
+    with code.loop(words.get(24)) as number:
+        _write_addresses(code, Record(code, words.address + 32 + number * ENTER_WORDS), payload, active)
+    code.give(0)
 
 
 def _write_addresses(code: BlockCode, access: Record, payload: Value, active: Value) -> None:
@@ -170,8 +162,7 @@ def _write_addresses(code: BlockCode, access: Record, payload: Value, active: Va
     rows = access.get(ENTER_ROWS).to(U32)
     is_tile = access.get(ENTER_ELEMENT_BITS).differs(0)
     first = code.first_lane(active)
-    step = code.variable(code.number(0))
-    step.set(access.get(ENTER_STEP))
+    step = code.variable(access.get(ENTER_STEP))
     with code.when(is_tile & ~(access.get(ENTER_STEP_BASE) < 0) & (first < abi.LANES)):
         step.set(code.frame.pointer(access.get(ENTER_STEP_BASE), U32).load(first).to(U64).to(i64))
     line_bytes = (step.get() * access.get(ENTER_ELEMENT_BITS)) >> 3
@@ -181,7 +172,6 @@ def _write_addresses(code: BlockCode, access: Record, payload: Value, active: Va
     with code.loop(abi.LANES) as row:
         lane = is_tile.select(first & (abi.LANES - 1), row)
         base = code.variable(code.constant(U64, 0))
-        base.set(code.constant(U64, 0))
         displacement, offset = access.get(ENTER_DISPLACEMENT).to(U64), access.get(ENTER_BASE)
         with code.when(~(offset < 0)):
             with code.when(access.get(ENTER_BITS).equals(32)):
@@ -206,53 +196,45 @@ def _write_addresses(code: BlockCode, access: Record, payload: Value, active: Va
         )  # fmt: skip
 
 
-def leave(module: ir.Module) -> ir.Function:
+@shared_function("trace_leave", STEP_ARGUMENTS)
+def leave(code: BlockCode) -> None:
     """Operands: how many registers and accesses, their words. Complete the entry that `enter` has begun."""
-
-    def write(code: BlockCode) -> None:
-        words, tracer = code.record("operands"), tracer_of(code.block)
-        payload = tracer.get(TracerRecord.current)
-        with code.when(payload.equals(0)):
-            code.give(0)
-        count = words.get(0)
-        _copy_registers(code, payload, words.address + 16, count)
-        rest = words.address + 16 + count * REGISTER_WORDS
-        with code.loop(words.get(8)) as number:
-            access = Record(code, rest + number * LEAVE_WORDS)
-            addresses = Record(code, payload + access.get(LEAVE_ADDRESSES))
-            there = code.bits(addresses.get(0, U64, abi.LANES).differs(0))
-            _copy_rows(
-                code, addresses, payload + access.get(LEAVE_BYTES), there, access.get(LEAVE_SIZE),
-                access.get(LEAVE_FLAGS), access.get(LEAVE_SITE),
-            )  # fmt: skip
-        _complete(code, tracer)
+    words, tracer = code.record("operands"), tracer_of(code.block)
+    payload = tracer.get(TracerRecord.current)
+    with code.when(payload.equals(0)):
         code.give(0)
+    count = words.get(0)
+    _copy_registers(code, payload, words.address + 16, count)
+    rest = words.address + 16 + count * REGISTER_WORDS
+    with code.loop(words.get(8)) as number:
+        access = Record(code, rest + number * LEAVE_WORDS)
+        addresses = Record(code, payload + access.get(LEAVE_ADDRESSES))
+        there = code.bits(addresses.get(0, U64, abi.LANES).differs(0))
+        _copy_rows(
+            code, addresses, payload + access.get(LEAVE_BYTES), there, access.get(LEAVE_SIZE),
+            access.get(LEAVE_FLAGS), access.get(LEAVE_SITE),
+        )  # fmt: skip
+    _complete(code, tracer)
+    code.give(0)
 
-    return shared_code(module, "trace_leave", STEP_ARGUMENTS, write)
 
-
-def note(module: ir.Module) -> ir.Function:
+@shared_function("trace_note", STEP_ARGUMENTS)
+def note(code: BlockCode) -> None:
     """Operands: how many instructions; for each its point, payload's bytes, guard, negation, registers."""
-
-    def write(code: BlockCode) -> None:
-        words, tracer = code.record("operands"), tracer_of(code.block)
-        position = code.variable(words.address + 8)
-        position.set(words.address + 8)
-        with code.loop(words.get(0)):
-            entry = Record(code, position.get())
-            register, count = entry.get(16), entry.get(32)
-            active = code.variable(code.mask_bits())
-            active.set(code.mask_bits())
-            with code.when(register.differs(0)):
-                active.set(call(code, guarded(code.module), [code["frame"], register, entry.get(24)]))
-            payload = _begin_call(code, active.get(), entry.get(0), entry.get(8), code.number(0))
-            with code.when(payload.differs(0)):
-                _copy_registers(code, payload, entry.address + 40, count)
-                _complete(code, tracer)
-            position.set(entry.address + 40 + count * REGISTER_WORDS)
-        code.give(0)
-
-    return shared_code(module, "trace_note", STEP_ARGUMENTS, write)
+    words, tracer = code.record("operands"), tracer_of(code.block)
+    position = code.variable(words.address + 8)
+    with code.loop(words.get(0)):
+        entry = Record(code, position.get())
+        register, count = entry.get(16), entry.get(32)
+        active = code.variable(code.mask_bits())
+        with code.when(register.differs(0)):
+            active.set(call(code, guarded(code.module), [code["frame"], register, entry.get(24)]))
+        payload = _begin_call(code, active.get(), entry.get(0), entry.get(8), code.number(0))
+        with code.when(payload.differs(0)):
+            _copy_registers(code, payload, entry.address + 40, count)
+            _complete(code, tracer)
+        position.set(entry.address + 40 + count * REGISTER_WORDS)
+    code.give(0)
 
 
 def barrier_done(code: FunctionCode, block: Record, barrier: Value) -> None:

@@ -4,8 +4,6 @@ Instructions of each lane alone stay together in compiled runs. They are logged 
 where a register would be written a second time, so that the frame still has what each of them wrote.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from lanewise.jit import ir

@@ -3,8 +3,6 @@
 The layouts are those of `isa/tensor_memory`; the numbers are the operands that it was executed with.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

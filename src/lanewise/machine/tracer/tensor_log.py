@@ -4,8 +4,6 @@ Compiled code calls Python when an operation of a pipe has taken effect: a produ
 or a commit, which arrives at an mbarrier. There are few of them, and each writes many words.
 """
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A traced launch: a check on one host thread that writes a log of the blocks and warps that were chosen."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from functools import cached_property

@@ -3,8 +3,6 @@
 The addresses of a warp are checked together where they lie in one array; `load_store.py` moves the data.
 """
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
@@ -25,7 +23,7 @@ from lanewise.machine.codegen.function_code import (
     FunctionCode,
     Record,
     record_fault,
-    shared,
+    shared_routine,
 )
 from lanewise.machine.codegen.lane_vectors import BOOL
 from lanewise.machine.program.memory_accesses import LocatedAccess
@@ -39,17 +37,12 @@ WRITE, GENERIC, CLUSTER = 1, 2, 4
 SHARED_CLUSTER = "shared::cluster"
 
 
-def locate(module: ir.Module) -> ir.Function:
-    """Return `locate(frame, address, size, alignment, flags, site, lane)`: a host address.
+@shared_routine("locate", ("frame", "address", "size", "alignment", "flags", "site", "lane"), ir.LONG)
+def locate(code: FunctionCode) -> None:
+    """`locate(frame, address, size, alignment, flags, site, lane)`: a host address.
 
     It returns 0 and records the fault if the address is not good.
     """
-    return shared(module, "locate", ir.FunctionType(ir.LONG, [ir.LONG] * 7), _write_locate)
-
-
-def _write_locate(module: ir.Module, name: str) -> None:
-    arguments = ("frame", "address", "size", "alignment", "flags", "site", "lane")
-    code = FunctionCode(module, name, arguments, ir.IntType(64), "")
     code.function.attributes.add("noinline")
     warp = code.record("frame")
     block = warp.at(WarpFrame.block)
@@ -231,7 +224,6 @@ class Access:
         """Return a host address that is known to be right; else that which `locate` finds, or its fault."""
         code = self.code
         place = code.variable(host)
-        place.set(host)
         with code.when(~known):
             numbers = [code.number(n) for n in (self.size, self.alignment, self.flags, self.site)]
             values = [code["frame"], address.to(i64), *numbers, lane]

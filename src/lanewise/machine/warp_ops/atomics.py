@@ -1,7 +1,5 @@
 """Lowerings of atom and red of every operation and type, on shared and global memory."""
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Code, Type, Value, f32, f64
 from lanewise.machine import abi

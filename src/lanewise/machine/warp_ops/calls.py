@@ -4,8 +4,6 @@ A function has one set of registers and parameters for each lane: lanes from sev
 together. If a lane may be in it more than once, its registers are saved on the lane's stack.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from lanewise.jit import ir

@@ -4,8 +4,6 @@ Threads that wait for the barrier of a cluster are parked (`compile/block_ends.p
 clusters lets them go on.
 """
 
-from __future__ import annotations
-
 from lanewise.machine.abi import WarpFrame
 from lanewise.machine.codegen.function_code import U32, BlockCode
 from lanewise.machine.program.ops import Op

@@ -4,8 +4,6 @@ By default a copy is complete at once, which is one of the times that the PTX IS
 whose schedule is another one keeps it (`pending_copies.py`), unless it is shortened.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from lanewise.jit import ir

@@ -1,7 +1,5 @@
 """Lowerings of instructions among lanes: shuffles, votes, matches, reductions, activemask."""
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Type, Value, f32, i64
 from lanewise.machine import abi

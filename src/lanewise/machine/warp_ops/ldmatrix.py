@@ -3,8 +3,6 @@
 The rows' addresses are checked together; only where one is bad they are checked lane by lane.
 """
 
-from __future__ import annotations
-
 from lanewise.isa import Instruction, Operand
 from lanewise.isa.tensor_memory.copy_shapes import EXPANSIONS
 from lanewise.jit import ir

@@ -1,7 +1,5 @@
 """Lowerings of loads and stores: contiguous addresses of a warp at once, others lane by lane."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple

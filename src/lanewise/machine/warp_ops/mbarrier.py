@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Value, Variable, i64
 from lanewise.machine.abi import BlockRecord, FaultKind
 from lanewise.machine.codegen import pending_copies
@@ -21,7 +20,7 @@ from lanewise.machine.codegen.function_code import (
     FunctionCode,
     Record,
     call,
-    shared,
+    shared_routine,
 )
 from lanewise.machine.program.memory_accesses import accesses
 from lanewise.machine.program.ops import Op
@@ -160,7 +159,6 @@ def lower(code: BlockCode, op: Op) -> None:
         raise op.unsupported(f"what it does stands directly after mbarrier, where .{verb} stands")
     after_address = op.record.memory[0].operand + 1
     completed = code.variable(code.constant(U64, 0))
-    completed.set(code.constant(U64, 0))
     with code.each_lane(code.bits(code.active(op))) as lane:
         barrier = _Object(code, op, lane)
         rest = [code.lane_read(operand, U32, lane).to(U64) for operand in op.operands[after_address:]]
@@ -231,24 +229,18 @@ def test_wait(code: BlockCode, op: Op) -> None:
 def unfinished(code: BlockCode, op: Op) -> Value:
     """Return the lanes, as bits, whose phase is not complete; they wait before they test again."""
     waiting = code.variable(code.constant(U32, 0))
-    waiting.set(code.constant(U32, 0))
     with code.each_lane(code.bits(code.active(op))) as lane:
         waits = ~_finished(code, op, lane)
         waiting.set(waiting.get() | (waits.to(U32) << lane.to(U32)))
     return waiting.get()
 
 
-def arrive_once(module: ir.Module) -> ir.Function:
-    """Return `arrive_once(block, host)`: one arrival at an mbarrier of a block, given by its host address.
+@shared_routine("arrive_once", ("block", "host"), quickly=True)
+def arrive_once(code: FunctionCode) -> None:
+    """`arrive_once(block, host)`: one arrival at an mbarrier of a block, given by its host address.
 
     It returns 0, or one more than the number of what is WRONG.
     """
-    kind = ir.FunctionType(ir.WORD, [ir.LONG] * 2)
-    return shared(module, "arrive_once", kind, _write_arrive_once, quickly=True)
-
-
-def _write_arrive_once(module: ir.Module, name: str) -> None:
-    code = FunctionCode(module, name, ("block", "host"), ir.WORD, "")
     place = code.record("host").pointer(0, U64)
     word = place.load(0)
     with code.when(((word >> READY) & 1).equals(0)):
@@ -271,17 +263,12 @@ def _store_phase(code: FunctionCode, place: Pointer, word: Value) -> None:
         block.set(BlockRecord.phases, block.get(BlockRecord.phases) + 1)
 
 
-def complete_bytes(module: ir.Module) -> ir.Function:
-    """Return `complete_bytes(block, host, bytes)`: bytes have arrived for an mbarrier of a block.
+@shared_routine("complete_bytes", ("block", "host", "bytes"), quickly=True)
+def complete_bytes(code: FunctionCode) -> None:
+    """`complete_bytes(block, host, bytes)`: bytes have arrived for an mbarrier of a block.
 
     The object is given by its host address. It returns 0, or one more than the number of what is WRONG.
     """
-    kind = ir.FunctionType(ir.WORD, [ir.LONG] * 3)
-    return shared(module, "complete_bytes", kind, _write_complete_bytes, quickly=True)
-
-
-def _write_complete_bytes(module: ir.Module, name: str) -> None:
-    code = FunctionCode(module, name, ("block", "host", "bytes"), ir.WORD, "")
     place = code.record("host").pointer(0, U64)
     word = place.load(0)
     with code.when(((word >> READY) & 1).equals(0)):

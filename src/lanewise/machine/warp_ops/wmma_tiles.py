@@ -3,8 +3,6 @@
 Pointer and stride are the same in all lanes, as the PTX ISA demands; lane 0's are taken.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from lanewise.isa import Instruction, Operand

@@ -1,7 +1,5 @@
 """Brackets in a list of tokens: where they close, and what stands between commas inside them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from lanewise.ptx.cplusplus.tokens import Token

@@ -4,8 +4,6 @@ Nothing is looked up and no macro is expanded: where a declaration begins and en
 names it declares follow from its tokens. What is done with a declaration is decided elsewhere.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto

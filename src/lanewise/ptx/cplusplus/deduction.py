@@ -1,7 +1,5 @@
 """Template arguments that C++ deduces from what a function is given, as far as declared types tell them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

@@ -4,8 +4,6 @@ Each declaration is judged by what it is: functions say where they run; a functi
 variable that is not constant, stay only if device code names them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Sequence
 

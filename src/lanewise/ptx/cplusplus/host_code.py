@@ -1,7 +1,5 @@
 """What only host code has: names of the host's libraries and types, and kernel launches `<<<…>>>`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 A header that is found nowhere, or that is known to be the host's alone, becomes an empty one.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ code around says of them: constants of the function, and the arguments that this
 Macros are expanded. Arguments that C++ would deduce follow from the types of what the kernel is given.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

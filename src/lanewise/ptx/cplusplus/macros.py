@@ -1,7 +1,5 @@
 """The macros that a program's files define, and which of them lead to which words."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

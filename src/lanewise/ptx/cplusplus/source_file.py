@@ -3,8 +3,6 @@
 What is left out becomes blank, so that every line keeps its number.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Comments are left out; a preprocessor line, with its continuations, is one token; `#if 0` is a comment.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from enum import Enum, auto

@@ -3,8 +3,6 @@
 Debugging sections are kept as they are; nothing here interprets them.
 """
 
-from __future__ import annotations
-
 from dataclasses import field
 
 from lanewise.ptx.model.statements import Label

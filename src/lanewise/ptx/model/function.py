@@ -3,8 +3,6 @@
 What one statement looks like as text, each statement says itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import field
 

@@ -4,8 +4,6 @@ CUTLASS, CuTe, CCCL and the CUDA toolkit consist of functions that are inlined. 
 lines is about the line that calls them.
 """
 
-from __future__ import annotations
-
 import linecache
 import re
 from collections.abc import Sequence

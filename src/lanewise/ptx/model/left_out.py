@@ -1,7 +1,5 @@
 """What of a source was not compiled."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -3,8 +3,6 @@
 Knows names alone; the module that has the kernels looks them up by what is found here.
 """
 
-from __future__ import annotations
-
 import ctypes
 import re
 import sys

@@ -1,7 +1,5 @@
 """A module with one of its kernels alone, for tools that take whole modules."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 The language fills them in when it traces a kernel. Whoever shows what a kernel did reads them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

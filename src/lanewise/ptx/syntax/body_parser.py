@@ -4,8 +4,6 @@ Nearly all of a PTX file is here, so a statement is cut by one regular expressio
 are looked up; what compilers do not write all the time goes through the grammar of `operand_parser.py`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

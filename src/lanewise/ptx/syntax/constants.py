@@ -4,8 +4,6 @@ Follows ptxas where it and the PTX ISA's table of evaluation rules differ: a rem
 and `^` convert as `+` does, `?:` has the type of the side taken, and shifts count modulo 64.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import struct

@@ -1,7 +1,5 @@
 """Reading declarations: variables with their types, sizes and initial values, and lists of parameters."""
 
-from __future__ import annotations
-
 import re
 
 from lanewise.ptx.lexer import SPACE, Reader

@@ -1,7 +1,5 @@
 """Reading directives other than variables and functions: `.loc`, files, pragmas, prototypes, sections."""
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 

@@ -3,8 +3,6 @@
 The whole truth about operands; `body_parser.py` takes short cuts for those that compilers write all the time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """ptxas: PTX to a cubin, with the resources that each kernel uses. nvdisasm: a cubin back to SASS text."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import tempfile
@@ -18,7 +16,7 @@ from lanewise.isa.multiprocessor import REGISTER_UNIT, REGISTERS, SCHEDULERS, WA
 from lanewise.isa.occupancy import Occupancy, best_block, occupancy
 from lanewise.ptx.lexer import Source
 from lanewise.ptx.targets import as_ascii, with_version
-from lanewise.ptx.tools.toolkit import EXTRA, Tool, ToolFailed, ToolMissing, find_tool, find_tools
+from lanewise.ptx.tools.toolkit import Tool, ToolFailed, ToolMissing, extra, find_tool, find_tools
 
 _FILE = "module.ptx"
 _NEWER = re.compile(r"Unsupported \.version [\d.]+; current version is '([\d.]+)'")
@@ -165,7 +163,7 @@ def _assembler(arch: str) -> Tool:
             return tool
     raise ToolMissing(
         f"no ptxas for {arch} is installed, CUDA 13 has none: pip install nvidia-cuda-nvcc-cu12 (about 40 MB)"
-        + ("" if find_tools("ptxas") else f"; for newer GPUs, {EXTRA}")
+        + ("" if find_tools("ptxas") else f"; for newer GPUs, {extra()}")
     )
 
 

@@ -3,8 +3,6 @@
 Neither needs a driver. What is compiled, and with which options, is `runtime_compiler.py`'s business.
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from collections.abc import Sequence

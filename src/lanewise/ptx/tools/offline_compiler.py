@@ -1,7 +1,5 @@
 """nvcc: CUDA C++ with host code in it to PTX; needs a host compiler beside it."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """NVRTC: CUDA C++ to PTX, in this process, without a driver and without a host compiler."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +8,7 @@ from lanewise.errors import LanewiseError
 from lanewise.isa import arch_number, find_arch
 from lanewise.ptx.tools.nvrtc_library import Nvrtc, load
 from lanewise.ptx.tools.standard_headers import STANDARD_HEADERS
-from lanewise.ptx.tools.toolkit import EXTRA, ToolFailed, ToolMissing, find_tools, include_folders
+from lanewise.ptx.tools.toolkit import ToolFailed, ToolMissing, extra, find_tools, include_folders
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,7 @@ def _compiler(arch: str) -> tuple[Nvrtc, int, str, str]:
     if library is None:
         nvcc = find_tools("nvcc")
         instead = f'; or compile with {nvcc[0].path}: compiler="nvcc", --compiler nvcc' if nvcc else ""
-        raise ToolMissing(f"NVRTC, which compiles CUDA C++, is not installed: {EXTRA}{instead}")
+        raise ToolMissing(f"NVRTC, which compiles CUDA C++, is not installed: {extra()}{instead}")
     supported = sorted(library.nvrtcGetSupportedArchs()[1])
     if arch_number(arch) in (70, 72):
         note = (

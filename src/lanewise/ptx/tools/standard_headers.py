@@ -3,8 +3,6 @@
 What nvcc's implicit cuda_runtime.h brings with it from the host is in the prelude.
 """
 
-from __future__ import annotations
-
 from lanewise.isa.tensor_map_fields import DRIVER_ENUMERATIONS
 
 #: Headers of the C and C++ libraries that device code includes: NVRTC has none, libcu++ has what is in them.

@@ -3,8 +3,6 @@
 Runs programs and reads their versions; what a tool is used for is written elsewhere, one file a tool.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -19,9 +17,14 @@ from pathlib import Path
 from lanewise.errors import LanewiseError, install_command
 
 #: Download, and space on disk, of the packages of the extra (CUDA 13.0, Linux on aarch64; x86-64 is alike).
-EXTRA = f"{install_command('cuda')} (about 150 MB to download, 400 MB on disk)"
+_SIZE = "about 150 MB to download, 400 MB on disk"
 _SUFFIX = ".exe" if sys.platform == "win32" else ""
 _RELEASE = re.compile(r"release (\d+)\.(\d+)")
+
+
+def extra() -> str:
+    """Return the command that installs NVIDIA's compilers, and how large they are."""
+    return f"{install_command('cuda')} ({_SIZE})"
 
 
 class ToolMissing(LanewiseError):
@@ -114,7 +117,7 @@ def find_tool(name: str) -> Tool:
     """The program of that name that is found first."""
     tools = find_tools(name)
     if not tools:
-        raise ToolMissing(f"{name} is not installed: {EXTRA}, or install the CUDA toolkit")
+        raise ToolMissing(f"{name} is not installed: {extra()}, or install the CUDA toolkit")
     return tools[0]
 
 

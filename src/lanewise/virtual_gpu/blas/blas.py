@@ -1,7 +1,5 @@
 """cuBLAS: handles, copies and vectors, and how entry points are called from C."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Sequence

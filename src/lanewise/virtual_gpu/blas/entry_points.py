@@ -1,7 +1,5 @@
 """The entry points of cuBLAS and cuBLASLt, declared as those of the driver are (`driver/entry_points.py`)."""
 
-from __future__ import annotations
-
 from functools import cache
 
 from lanewise.virtual_gpu.driver.entry_points import EntryPoint, declared_in

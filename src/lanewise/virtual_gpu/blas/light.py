@@ -1,7 +1,5 @@
 """cuBLASLt: descriptions of products and matrices, whose attributes are set by number, and the product."""
 
-from __future__ import annotations
-
 import ctypes
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -231,7 +229,7 @@ class LightCalls(ProductCalls):
             raise DriverError(Result.NOT_SUPPORTED, f"cublasLtEpilogue_t {epilogue} is not supported")
         a, b, c, d = places
         # A matrix by rows is here as its transpose.
-        turns = [
+        transposed = [
             bool(described.get(named, 0)) != layout.is_by_rows
             for named, layout in zip(
                 (ProductAttribute.TRANSPOSE_A, ProductAttribute.TRANSPOSE_B), layouts, strict=False
@@ -252,10 +250,10 @@ class LightCalls(ProductCalls):
             )
             bias = bias[:, np.newaxis] if by_rows else bias
         activation = "relu" if epilogue & _RELU else "gelu_tanh" if epilogue & _GELU else None
-        turns_a, turns_b = turns
+        transposed_a, transposed_b = transposed
         if by_rows:
-            a, b, turns_a, turns_b = b, a, not turns_b, not turns_a
-        return Product(sums, a, b, c, d, turns_a, turns_b, *factors, bias, activation)
+            a, b, transposed_a, transposed_b = b, a, not transposed_b, not transposed_a
+        return Product(sums, a, b, c, d, transposed_a, transposed_b, *factors, bias, activation)
 
 
 def _number(address: int, bytes: int) -> int:

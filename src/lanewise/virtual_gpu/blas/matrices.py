@@ -1,7 +1,5 @@
 """Matrices and vectors in memory as arrays, and the product of two matrices, as cuBLAS defines it."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any, NamedTuple
 

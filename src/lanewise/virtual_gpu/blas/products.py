@@ -1,7 +1,5 @@
 """The matrix products of cuBLAS: plain, batched by pointers, batched by strides, in all types."""
 
-from __future__ import annotations
-
 import ctypes
 from functools import cached_property
 

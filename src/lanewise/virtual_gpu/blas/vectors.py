@@ -1,7 +1,5 @@
 """Vectors in cuBLAS, computed with NumPy; the order of sums is not defined."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import NamedTuple
 

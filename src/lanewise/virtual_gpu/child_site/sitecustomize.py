@@ -4,8 +4,6 @@
 imports a framework that uses a GPU, so that all others start as before.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys

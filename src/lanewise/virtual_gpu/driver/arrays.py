@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from lanewise.errors import LanewiseError
 from lanewise.jit.host_memory import as_bytes
 from lanewise.ptx.textures import AddressMode, ImageObject, surface, texture
 from lanewise.virtual_gpu.driver.copies import MemoryCalls
+from lanewise.virtual_gpu.driver.entry_points import U32, U64, Handle, Pointer
 from lanewise.virtual_gpu.driver.results import DriverError, Result
 
 #: Handles of textures and surfaces: numbers that no size or address has by chance.
@@ -101,19 +102,19 @@ class ArrayCalls(MemoryCalls):
             shape.append(channels)
         return self.handle(TexelArray(np.zeros(shape, dtype), sizes, dtype, channels, flags))
 
-    def cuArrayCreate_v2(self, description: int) -> int:
+    def cuArrayCreate_v2(self, description: Pointer) -> Annotated[Handle, "array"]:
         """Return a new array of one or two dimensions."""
         width, height = (ctypes.c_uint64 * 2).from_address(description)
         format, channels = (ctypes.c_uint32 * 2).from_address(description + 16)
         return self.create_array((width, height, 0), _dtype(format), channels)
 
-    def cuArray3DCreate_v2(self, description: int) -> int:
+    def cuArray3DCreate_v2(self, description: Pointer) -> Annotated[Handle, "array"]:
         """Return a new array of up to three dimensions, or with layers."""
         width, height, depth = (ctypes.c_uint64 * 3).from_address(description)
         format, channels, flags = (ctypes.c_uint32 * 3).from_address(description + 24)
         return self.create_array((width, height, depth), _dtype(format), channels, flags)
 
-    def cuArrayDestroy(self, array: int) -> None:
+    def cuArrayDestroy(self, array: Handle) -> None:
         """Forget an array: its handle is none from now on."""
         self.forget(array, TexelArray)
 
@@ -142,7 +143,7 @@ class ArrayCalls(MemoryCalls):
             for row in range(height):
                 self._fill(box.at(0, row, plane), value, width, size)
 
-    def cuMemcpy2D_v2(self, record: int) -> None:
+    def cuMemcpy2D_v2(self, record: Pointer) -> None:
         """Copy a rectangle as a record says."""
         asked = _Copy2D.from_address(record)
         target = self._side(asked.target_type, asked.target_host, asked.target, asked.target_array,
@@ -156,11 +157,11 @@ class ArrayCalls(MemoryCalls):
 
     cuMemcpy2DUnaligned_v2 = cuMemcpy2D_v2
 
-    def cuMemcpy2DAsync_v2(self, record: int, stream: int) -> None:
+    def cuMemcpy2DAsync_v2(self, record: Pointer, stream: Handle) -> None:
         """Copy a rectangle at once."""
         self.cuMemcpy2D_v2(record)
 
-    def cuMemcpy3D_v2(self, record: int) -> None:
+    def cuMemcpy3D_v2(self, record: Pointer) -> None:
         """Copy a box as a record says."""
         asked = _Copy3D.from_address(record)
         target = self._side(asked.target_type, asked.target_host, asked.target, asked.target_array,
@@ -172,7 +173,7 @@ class ArrayCalls(MemoryCalls):
             (asked.source_x, asked.source_y, asked.source_z), asked.width, asked.height, asked.depth,
         )  # fmt: skip
 
-    def cuMemcpy3DAsync_v2(self, record: int, stream: int) -> None:
+    def cuMemcpy3DAsync_v2(self, record: Pointer, stream: Handle) -> None:
         """Copy a box at once."""
         self.cuMemcpy3D_v2(record)
 
@@ -184,15 +185,15 @@ class ArrayCalls(MemoryCalls):
             raise DriverError(Result.INVALID_VALUE, f"no kind of memory has the number {kind}")
         return Box(host if kind == _OF_HOST else device, pitch, rows)
 
-    def cuMemsetD2D8_v2(self, address: int, pitch: int, value: int, width: int, height: int) -> None:
+    def cuMemsetD2D8_v2(self, address: U64, pitch: U64, value: U32, width: U64, height: U64) -> None:
         """Fill rows with a byte."""
         self.fill_box(Box(address, pitch, height), value, 1, width, height)
 
-    def cuMemsetD2D16_v2(self, address: int, pitch: int, value: int, width: int, height: int) -> None:
+    def cuMemsetD2D16_v2(self, address: U64, pitch: U64, value: U32, width: U64, height: U64) -> None:
         """Fill rows with a number of two bytes."""
         self.fill_box(Box(address, pitch, height), value, 2, width, height)
 
-    def cuMemsetD2D32_v2(self, address: int, pitch: int, value: int, width: int, height: int) -> None:
+    def cuMemsetD2D32_v2(self, address: U64, pitch: U64, value: U32, width: U64, height: U64) -> None:
         """Fill rows with a number of four bytes."""
         self.fill_box(Box(address, pitch, height), value, 4, width, height)
 
@@ -263,7 +264,9 @@ class ArrayCalls(MemoryCalls):
             rows = rows[..., 0]
         return rows if height else rows[0]
 
-    def cuTexObjectCreate(self, resource: int, description: int, view: int) -> int:
+    def cuTexObjectCreate(
+        self, resource: Pointer, description: Pointer, view: Pointer
+    ) -> Annotated[Handle, "texture"]:
         """Return a texture of an array or of memory."""
         kind = ctypes.c_uint32.from_address(resource).value
         fields = resource + 8
@@ -297,18 +300,18 @@ class ArrayCalls(MemoryCalls):
         )
         return self.texture_of(texels, channels, flags, replace(settings, is_normalized_float=as_float))
 
-    def cuTexObjectDestroy(self, texture: int) -> None:
+    def cuTexObjectDestroy(self, texture: Handle) -> None:
         """Forget a texture: its handle is none from now on."""
         self.forget_image(texture)
 
-    def cuSurfObjectCreate(self, resource: int) -> int:
+    def cuSurfObjectCreate(self, resource: Pointer) -> Annotated[Handle, "surface"]:
         """Return a surface of an array."""
         kind = ctypes.c_uint32.from_address(resource).value
         if kind != ARRAY:
             raise DriverError(Result.INVALID_VALUE, "a surface is made of an array")
         return self.surface_of(self.known(ctypes.c_uint64.from_address(resource + 8).value, TexelArray))
 
-    def cuSurfObjectDestroy(self, surface: int) -> None:
+    def cuSurfObjectDestroy(self, surface: Handle) -> None:
         """Forget a surface: its handle is none from now on."""
         self.forget_image(surface)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from typing import Annotated
 
 import numpy as np
 
+from lanewise.virtual_gpu.driver.entry_points import I32, U32, U64, Handle, Pointer
 from lanewise.virtual_gpu.driver.memory import Allocation
 from lanewise.virtual_gpu.driver.operations import DEFAULT, OperationCalls
 from lanewise.virtual_gpu.driver.results import DriverError, Result
@@ -51,42 +53,44 @@ class MemoryCalls(OperationCalls):
 
     _default_pool: int = 0
 
-    def cuMemGetInfo_v2(self) -> tuple[int, int]:
+    def cuMemGetInfo_v2(self) -> Annotated[tuple[U64, U64], "free total"]:
         """Return the bytes that are free, and all bytes."""
         return self.memory.capacity - self.memory.used, self.memory.capacity
 
-    def cuMemAlloc_v2(self, bytes: int) -> int:
+    def cuMemAlloc_v2(self, bytes: U64) -> Annotated[U64, "address"]:
         """Return the address of new memory."""
         return self.memory.allocate(bytes)
 
-    def cuMemAllocPitch_v2(self, width: int, height: int, element_bytes: int) -> tuple[int, int]:
+    def cuMemAllocPitch_v2(
+        self, width: U64, height: U64, element_bytes: U32
+    ) -> Annotated[tuple[U64, U64], "address pitch"]:
         """Return the address of new memory for rows, and the bytes from one row to the next."""
         pitch = -(-width // _PITCH) * _PITCH
         return self.memory.allocate(pitch * height), pitch
 
-    def cuMemAllocManaged(self, bytes: int, flags: int) -> int:
+    def cuMemAllocManaged(self, bytes: U64, flags: U32) -> Annotated[U64, "address"]:
         """Return the address of new memory that host and device use."""
         return self.memory.allocate(bytes, is_managed=True)
 
-    def cuMemAllocHost_v2(self, bytes: int) -> int:
+    def cuMemAllocHost_v2(self, bytes: U64) -> Annotated[U64, "address"]:
         """Return the address of new host memory that the device can access."""
         return self.memory.allocate(bytes, is_host=True)
 
-    def cuMemHostAlloc(self, bytes: int, flags: int) -> int:
+    def cuMemHostAlloc(self, bytes: U64, flags: U32) -> Annotated[U64, "address"]:
         """Return the address of new host memory that the device can access."""
         return self.memory.allocate(bytes, is_host=True)
 
-    def cuMemAllocAsync(self, bytes: int, stream: int) -> int:
+    def cuMemAllocAsync(self, bytes: U64, stream: Handle) -> Annotated[U64, "address"]:
         """Return the address of new memory, which is there for the stream from now on."""
         place = self.memory.allocate(bytes)
         self.filled_by("the allocation", place, bytes, stream)
         return place
 
-    def cuMemAllocFromPoolAsync(self, bytes: int, pool: int, stream: int) -> int:
+    def cuMemAllocFromPoolAsync(self, bytes: U64, pool: Handle, stream: Handle) -> Annotated[U64, "address"]:
         """Return the address of new memory; all pools are one."""
         return self.cuMemAllocAsync(bytes, stream)
 
-    def cuDeviceGetDefaultMemPool(self, device: int) -> int:
+    def cuDeviceGetDefaultMemPool(self, device: I32) -> Annotated[Handle, "pool"]:
         """Return the pool of the device."""
         if not self._default_pool:
             self._default_pool = self.handle(Pool())
@@ -94,30 +98,30 @@ class MemoryCalls(OperationCalls):
 
     cuDeviceGetMemPool = cuDeviceGetDefaultMemPool
 
-    def cuMemPoolCreate(self, properties: int) -> int:
+    def cuMemPoolCreate(self, properties: Pointer) -> Annotated[Handle, "pool"]:
         """Return a new pool."""
         return self.handle(Pool())
 
-    def cuMemPoolDestroy(self, pool: int) -> None:
+    def cuMemPoolDestroy(self, pool: Handle) -> None:
         """Forget a pool: its handle is none from now on."""
         self.forget(pool, Pool)
 
-    def cuMemPoolGetAttribute(self, pool: int, attribute: int, value: int) -> None:
+    def cuMemPoolGetAttribute(self, pool: Handle, attribute: I32, value: Pointer) -> None:
         """Write an attribute of a pool: what was set, or the bytes in use."""
         in_use = {_USED_NOW: self.memory.used, _USED_MOST: self.memory.peak}
         number = self.known(pool, Pool).attributes.get(attribute, in_use.get(attribute, 0))
         _pool_attribute(attribute).from_address(value).value = number
 
-    def cuMemPoolSetAttribute(self, pool: int, attribute: int, value: int) -> None:
+    def cuMemPoolSetAttribute(self, pool: Handle, attribute: I32, value: Pointer) -> None:
         """Keep an attribute of a pool."""
         number = _pool_attribute(attribute).from_address(value).value
         self.known(pool, Pool).attributes[attribute] = int(number)
 
-    def cuMemPoolTrimTo(self, pool: int, bytes: int) -> None:
+    def cuMemPoolTrimTo(self, pool: Handle, bytes: U64) -> None:
         """Do nothing: memory that is given back is free at once."""
         self.known(pool, Pool)
 
-    def cuMemFree_v2(self, address: int) -> None:
+    def cuMemFree_v2(self, address: U64) -> None:
         """Give back memory when all work is done; a null pointer is none."""
         if address:
             self.wait_for()
@@ -128,11 +132,11 @@ class MemoryCalls(OperationCalls):
         if self.races is not None:
             self.races.forget(address)
 
-    def cuMemFreeHost(self, address: int) -> None:
+    def cuMemFreeHost(self, address: U64) -> None:
         """Give back host memory; a null pointer is none."""
         self.cuMemFree_v2(address)
 
-    def cuMemFreeAsync(self, address: int, stream: int) -> None:
+    def cuMemFreeAsync(self, address: U64, stream: Handle) -> None:
         """Give back memory when the work of the stream so far is done; a null pointer is none."""
         if not address:
             return
@@ -141,15 +145,15 @@ class MemoryCalls(OperationCalls):
             self.filled_by("the free", known.first, known.size, stream)
         self._release(address)
 
-    def cuMemHostRegister_v2(self, address: int, bytes: int, flags: int) -> None:
+    def cuMemHostRegister_v2(self, address: U64, bytes: U64, flags: U32) -> None:
         """Let kernels access host memory of the program."""
         self.memory.adopt(address, bytes, f"the registered host memory at {address:#x} ({bytes:,} bytes)")
 
-    def cuMemHostUnregister(self, address: int) -> None:
+    def cuMemHostUnregister(self, address: U64) -> None:
         """Forget registered host memory."""
         self.memory.disown(address)
 
-    def cuMemHostGetDevicePointer_v2(self, host: int, flags: int) -> int:
+    def cuMemHostGetDevicePointer_v2(self, host: U64, flags: U32) -> Annotated[U64, "address"]:
         """Return the same address: it is valid on both sides."""
         self._at(host)
         return host
@@ -161,27 +165,27 @@ class MemoryCalls(OperationCalls):
             raise DriverError(Result.INVALID_VALUE, f"{address:#x} lies in no memory of the device")
         return allocation
 
-    def cuMemGetAddressRange_v2(self, address: int) -> tuple[int, int]:
+    def cuMemGetAddressRange_v2(self, address: U64) -> Annotated[tuple[U64, U64], "base bytes"]:
         """Return the begin and the bytes of the allocation at an address."""
         allocation = self._at(address)
         return allocation.first, allocation.size
 
-    def cuPointerGetAttribute(self, value: int, attribute: int, address: int) -> None:
+    def cuPointerGetAttribute(self, value: Pointer, attribute: I32, address: U64) -> None:
         """Write an attribute of a pointer."""
         _write_attribute(value, attribute, address, self._at(address))
 
-    def cuPointerGetAttributes(self, count: int, attributes: int, values: int, address: int) -> None:
+    def cuPointerGetAttributes(self, count: U32, attributes: Pointer, values: Pointer, address: U64) -> None:
         """Write attributes of a pointer; those of memory that is none of the device are zero."""
         allocation = self.memory.find(address)
         asked = (ctypes.c_int32 * count).from_address(attributes)
         for attribute, value in zip(asked, (ctypes.c_uint64 * count).from_address(values), strict=True):
             _write_attribute(value, attribute, address, allocation)
 
-    def cuMemPrefetchAsync(self, address: int, bytes: int, device: int, stream: int) -> None:
+    def cuMemPrefetchAsync(self, address: U64, bytes: U64, device: I32, stream: Handle) -> None:
         """Do nothing: memory is where both sides use it."""
         self._at(address)
 
-    def cuMemAdvise(self, address: int, bytes: int, advice: int, device: int) -> None:
+    def cuMemAdvise(self, address: U64, bytes: U64, advice: I32, device: I32) -> None:
         """Do nothing: memory is where both sides use it."""
         self._at(address)
 
@@ -194,11 +198,11 @@ class MemoryCalls(OperationCalls):
             ctypes.memmove(target, read.ctypes.data, bytes)
             self.copied(target, source, bytes, stream, is_async)
 
-    def cuMemcpy(self, target: int, source: int, bytes: int) -> None:
+    def cuMemcpy(self, target: U64, source: U64, bytes: U64) -> None:
         """Copy bytes; both addresses are those of the device or of the host."""
         self._copy(target, source, bytes, DEFAULT, is_async=False)
 
-    def cuMemcpyAsync(self, target: int, source: int, bytes: int, stream: int) -> None:
+    def cuMemcpyAsync(self, target: U64, source: U64, bytes: U64, stream: Handle) -> None:
         """Copy bytes at once."""
         self._copy(target, source, bytes, stream, is_async=True)
 
@@ -215,27 +219,27 @@ class MemoryCalls(OperationCalls):
         memory.view(f"u{size}")[:] = np.array(value % (1 << 8 * size), f"u{size}")
         self.filled(address, count * size, stream)
 
-    def cuMemsetD8_v2(self, address: int, value: int, count: int) -> None:
+    def cuMemsetD8_v2(self, address: U64, value: U32, count: U64) -> None:
         """Fill memory with a byte."""
         self._fill(address, value, count, 1)
 
-    def cuMemsetD16_v2(self, address: int, value: int, count: int) -> None:
+    def cuMemsetD16_v2(self, address: U64, value: U32, count: U64) -> None:
         """Fill memory with a number of two bytes."""
         self._fill(address, value, count, 2)
 
-    def cuMemsetD32_v2(self, address: int, value: int, count: int) -> None:
+    def cuMemsetD32_v2(self, address: U64, value: U32, count: U64) -> None:
         """Fill memory with a number of four bytes."""
         self._fill(address, value, count, 4)
 
-    def cuMemsetD8Async(self, address: int, value: int, count: int, stream: int) -> None:
+    def cuMemsetD8Async(self, address: U64, value: U32, count: U64, stream: Handle) -> None:
         """Fill memory with a byte at once."""
         self._fill(address, value, count, 1, stream)
 
-    def cuMemsetD16Async(self, address: int, value: int, count: int, stream: int) -> None:
+    def cuMemsetD16Async(self, address: U64, value: U32, count: U64, stream: Handle) -> None:
         """Fill memory with a number of two bytes at once."""
         self._fill(address, value, count, 2, stream)
 
-    def cuMemsetD32Async(self, address: int, value: int, count: int, stream: int) -> None:
+    def cuMemsetD32Async(self, address: U64, value: U32, count: U64, stream: Handle) -> None:
         """Fill memory with a number of four bytes at once."""
         self._fill(address, value, count, 4, stream)
 

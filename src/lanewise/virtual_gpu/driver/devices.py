@@ -1,11 +1,11 @@
 """Entry points about the device and contexts: there is one device, and its contexts share everything."""
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
+from typing import Annotated
 
 from lanewise.virtual_gpu.driver.attributes import device_attributes
+from lanewise.virtual_gpu.driver.entry_points import I32, U32, U64, Handle, Pointer
 from lanewise.virtual_gpu.driver.operations import OperationCalls
 from lanewise.virtual_gpu.driver.results import DriverError, Result
 from lanewise.virtual_gpu.driver.state import DRIVER_VERSION, write_text
@@ -26,18 +26,18 @@ class DeviceCalls(OperationCalls):
 
     _primary: int = 0
 
-    def cuInit(self, flags: int) -> None:
+    def cuInit(self, flags: U32) -> None:
         """Do nothing: the device is there."""
 
-    def cuDriverGetVersion(self) -> int:
+    def cuDriverGetVersion(self) -> Annotated[I32, "version"]:
         """Return the version of the driver."""
         return DRIVER_VERSION
 
-    def cuGetErrorString(self, error: int) -> int:
+    def cuGetErrorString(self, error: I32) -> Annotated[Pointer, "text", 1]:
         """Return the address of the sentence of a result."""
         return self.text_address(_result(error).sentence)
 
-    def cuGetErrorName(self, error: int) -> int:
+    def cuGetErrorName(self, error: I32) -> Annotated[Pointer, "text", 1]:
         """Return the address of the name of a result."""
         return self.text_address(_result(error).title)
 
@@ -48,48 +48,48 @@ class DeviceCalls(OperationCalls):
                 Result.INVALID_DEVICE, f"there is no device {device}: the virtual GPU is device 0"
             )
 
-    def cuDeviceGet(self, ordinal: int) -> int:
+    def cuDeviceGet(self, ordinal: I32) -> Annotated[I32, "device"]:
         """Return the device of a number."""
         self.require_device(ordinal)
         return 0
 
-    def cuDeviceGetCount(self) -> int:
+    def cuDeviceGetCount(self) -> Annotated[I32, "count"]:
         """Return how many devices there are: one."""
         return 1
 
-    def cuDeviceGetName(self, name: int, length: int, device: int) -> None:
+    def cuDeviceGetName(self, name: Pointer, length: I32, device: I32) -> None:
         """Write the name of the device."""
         self.require_device(device)
         write_text(name, length, self.device.title)
 
-    def cuDeviceGetUuid(self, uuid: int, device: int) -> None:
+    def cuDeviceGetUuid(self, uuid: Pointer, device: I32) -> None:
         """Write sixteen bytes that belong to the name of the device."""
         self.require_device(device)
         ctypes.memmove(uuid, hashlib.sha256(self.device.title.encode()).digest(), 16)
 
     cuDeviceGetUuid_v2 = cuDeviceGetUuid
 
-    def cuDeviceTotalMem_v2(self, device: int) -> int:
+    def cuDeviceTotalMem_v2(self, device: I32) -> Annotated[U64, "bytes"]:
         """Return the bytes of memory of the device."""
         self.require_device(device)
         return self.device.memory_bytes
 
-    def cuDeviceGetAttribute(self, attribute: int, device: int) -> int:
+    def cuDeviceGetAttribute(self, attribute: I32, device: I32) -> Annotated[I32, "value"]:
         """Return an attribute; those that are not in the table are 0, as for what a device does not have."""
         self.require_device(device)
         return device_attributes(self.device).get(attribute, 0)
 
-    def cuDeviceComputeCapability(self, device: int) -> tuple[int, int]:
+    def cuDeviceComputeCapability(self, device: I32) -> Annotated[tuple[I32, I32], "major minor"]:
         """Return the compute capability."""
         self.require_device(device)
         return self.device.capability
 
-    def cuDeviceGetPCIBusId(self, id: int, length: int, device: int) -> None:
+    def cuDeviceGetPCIBusId(self, id: Pointer, length: I32, device: I32) -> None:
         """Write the address of the device on its bus."""
         self.require_device(device)
         write_text(id, length, "0000:01:00.0")
 
-    def cuDeviceCanAccessPeer(self, device: int, peer: int) -> int:
+    def cuDeviceCanAccessPeer(self, device: I32, peer: I32) -> Annotated[I32, "can"]:
         """Return 0: there is no other device."""
         return 0
 
@@ -102,80 +102,80 @@ class DeviceCalls(OperationCalls):
         contexts: list[int] = self.thread.contexts
         return contexts
 
-    def cuDevicePrimaryCtxRetain(self, device: int) -> int:
+    def cuDevicePrimaryCtxRetain(self, device: I32) -> Annotated[Handle, "context"]:
         """Return the primary context."""
         self.require_device(device)
         if not self._primary:
             self._primary = self.handle(Context())
         return self._primary
 
-    def cuDevicePrimaryCtxRelease_v2(self, device: int) -> None:
+    def cuDevicePrimaryCtxRelease_v2(self, device: I32) -> None:
         """Do nothing: the primary context stays until the end."""
         self.require_device(device)
 
     cuDevicePrimaryCtxReset_v2 = cuDevicePrimaryCtxRelease_v2
 
-    def cuDevicePrimaryCtxSetFlags_v2(self, device: int, flags: int) -> None:
+    def cuDevicePrimaryCtxSetFlags_v2(self, device: I32, flags: U32) -> None:
         """Do nothing: flags say how a host thread waits, and nothing is waited for."""
         self.require_device(device)
 
-    def cuDevicePrimaryCtxGetState(self, device: int) -> tuple[int, int]:
+    def cuDevicePrimaryCtxGetState(self, device: I32) -> Annotated[tuple[U32, I32], "flags active", 1]:
         """Return the flags of the primary context and whether it is there."""
         self.require_device(device)
         return 0, int(bool(self._primary))
 
-    def cuCtxCreate_v2(self, flags: int, device: int) -> int:
+    def cuCtxCreate_v2(self, flags: U32, device: I32) -> Annotated[Handle, "context"]:
         """Return a new context, which is current from now on."""
         self.require_device(device)
         context = self.handle(Context(flags))
         self._stack().append(context)
         return context
 
-    def cuCtxCreate_v4(self, parameters: int, flags: int, device: int) -> int:
+    def cuCtxCreate_v4(self, parameters: Pointer, flags: U32, device: I32) -> Annotated[Handle, "context"]:
         """Return a new context, which is current from now on; parameters are not supported."""
         if parameters and any((ctypes.c_uint64 * 3).from_address(parameters)):
             raise DriverError(Result.NOT_SUPPORTED, "parameters of a context are not supported")
         return self.cuCtxCreate_v2(flags, device)
 
-    def cuCtxDestroy_v2(self, context: int) -> None:
+    def cuCtxDestroy_v2(self, context: Handle) -> None:
         """Forget a context: its handle is none from now on."""
         self.forget(context, Context)
         self.thread.contexts = [other for other in self._stack() if other != context]
 
-    def cuCtxGetCurrent(self) -> int:
+    def cuCtxGetCurrent(self) -> Annotated[Handle, "context"]:
         """Return the current context of this thread; 0 if there is none."""
         return self._stack()[-1] if self._stack() else 0
 
-    def cuCtxSetCurrent(self, context: int) -> None:
+    def cuCtxSetCurrent(self, context: Handle) -> None:
         """Make a context the current one of this thread; 0 takes it away."""
         if context:
             self.known(context, Context)
         self.thread.contexts = [*self._stack()[:-1], *([context] if context else [])]
 
-    def cuCtxPushCurrent_v2(self, context: int) -> None:
+    def cuCtxPushCurrent_v2(self, context: Handle) -> None:
         """Make a context the current one, on top of those that are."""
         self.known(context, Context)
         self._stack().append(context)
 
-    def cuCtxPopCurrent_v2(self) -> int:
+    def cuCtxPopCurrent_v2(self) -> Annotated[Handle, "context"]:
         """Return the current context, which is current no more."""
         if not self._stack():
             raise DriverError(Result.INVALID_CONTEXT, "this thread has no current context")
         return self._stack().pop()
 
-    def cuCtxGetDevice(self) -> int:
+    def cuCtxGetDevice(self) -> Annotated[I32, "device"]:
         """Return the device of the current context."""
         return 0
 
-    def cuCtxGetFlags(self) -> int:
+    def cuCtxGetFlags(self) -> Annotated[U32, "flags"]:
         """Return the flags of the current context."""
         return self._current().flags
 
-    def cuCtxGetId(self, context: int) -> int:
+    def cuCtxGetId(self, context: Handle) -> Annotated[U64, "id", 1]:
         """Return a number of a context."""
         return context or self.cuCtxGetCurrent()
 
-    def cuCtxGetApiVersion(self, context: int) -> int:
+    def cuCtxGetApiVersion(self, context: Handle) -> Annotated[U32, "version", 1]:
         """Return the version of the driver."""
         return DRIVER_VERSION
 
@@ -183,26 +183,26 @@ class DeviceCalls(OperationCalls):
         current = self.cuCtxGetCurrent() or self.cuDevicePrimaryCtxRetain(0)
         return self.known(current, Context)
 
-    def cuCtxGetLimit(self, limit: int) -> int:
+    def cuCtxGetLimit(self, limit: I32) -> Annotated[U64, "value"]:
         """Return a limit of the current context."""
         if limit not in _LIMITS:
             raise DriverError(Result.INVALID_VALUE, f"no limit has the number {limit}")
         return self._current().limits[limit]
 
-    def cuCtxSetLimit(self, limit: int, value: int) -> None:
+    def cuCtxSetLimit(self, limit: I32, value: U64) -> None:
         """Keep a limit, so that it can be asked for; the machine has none of them."""
         if limit not in _LIMITS:
             raise DriverError(Result.INVALID_VALUE, f"no limit has the number {limit}")
         self._current().limits[limit] = value
 
-    def cuCtxGetCacheConfig(self) -> int:
+    def cuCtxGetCacheConfig(self) -> Annotated[I32, "config"]:
         """Return that nothing is preferred of shared memory and cache."""
         return 0
 
-    def cuCtxSetCacheConfig(self, config: int) -> None:
+    def cuCtxSetCacheConfig(self, config: I32) -> None:
         """Do nothing: the machine has no cache."""
 
-    def cuCtxGetStreamPriorityRange(self) -> tuple[int, int]:
+    def cuCtxGetStreamPriorityRange(self) -> Annotated[tuple[I32, I32], "least greatest"]:
         """Return the priorities that a stream may have."""
         return 0, -5
 

@@ -1,17 +1,16 @@
 """The driver: all entry points together, called from Python by name or from C with raw arguments."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from lanewise.virtual_gpu.driver.devices import DeviceCalls
-from lanewise.virtual_gpu.driver.entry_points import C_TYPES, EntryPoint, entry_points
+from lanewise.virtual_gpu.driver.entry_points import C_TYPES, EntryPoint, declared_by, declared_in
 from lanewise.virtual_gpu.driver.graphs import GraphCalls
 from lanewise.virtual_gpu.driver.linking import LinkCalls
 from lanewise.virtual_gpu.driver.occupancy import OccupancyCalls
@@ -88,8 +87,8 @@ class Driver(DeviceCalls, GraphCalls, OccupancyCalls, LinkCalls, VirtualMemoryCa
 
     def take_unseen(self) -> list[Exception]:
         """Return the exceptions that a program in C has not seen, and forget them."""
-        taken: list[Exception] = self.__dict__.pop("unseen", [])
-        return taken
+        unseen: list[Exception] = self.__dict__.pop("unseen", [])
+        return unseen
 
     def _call(self, declared: EntryPoint, raw: Sequence[int]) -> None:
         inputs: list[Any] = []
@@ -149,3 +148,27 @@ _ALWAYS_LOGGED = (
     Result.OUT_OF_MEMORY,
     Result.UNKNOWN,
 )
+
+_DECLARATIONS = """
+cuGetProcAddress(text symbol, out pointer function, i32 version, u64 flags)
+cuGetProcAddress_v2(text symbol, out pointer function, i32 version, u64 flags, pointer status)
+cuLinkAddData_v2(handle state, i32 type, pointer data, u64 bytes, text name, u32 count, pointer options, \
+pointer values)
+cuLinkAddFile_v2(handle state, i32 type, text path, u32 count, pointer options, pointer values)
+cuLibraryLoadData(out handle library, pointer image, pointer options, pointer option_values, \
+u32 option_count, pointer library_options, pointer library_values, u32 library_count)
+cuLaunchKernel(handle function, u32 grid_x, u32 grid_y, u32 grid_z, u32 block_x, u32 block_y, u32 block_z, \
+u32 shared_bytes, handle stream, pointer parameters, pointer extra)
+cuLaunchCooperativeKernel(handle function, u32 grid_x, u32 grid_y, u32 grid_z, u32 block_x, u32 block_y, \
+u32 block_z, u32 shared_bytes, handle stream, pointer parameters)
+"""
+
+
+@cache
+def entry_points() -> dict[str, EntryPoint]:
+    """Return the entry points of the driver by name.
+
+    >>> [result.name for result in entry_points()["cuMemAlloc_v2"].results]
+    ['address']
+    """
+    return {**declared_in(_DECLARATIONS), **declared_by(Driver, {"cu": "cu"})}

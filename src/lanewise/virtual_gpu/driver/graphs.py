@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
+from typing import Annotated
 
 from lanewise.virtual_gpu.driver.arrays import COPY_2D_BYTES, COPY_3D_BYTES
 from lanewise.virtual_gpu.driver.copies import MemoryCalls
+from lanewise.virtual_gpu.driver.entry_points import I32, U32, U64, Handle, Pointer
 from lanewise.virtual_gpu.driver.launches import LaunchCalls
 from lanewise.virtual_gpu.driver.modules import LoadedFunction
 from lanewise.virtual_gpu.driver.results import DriverError, Result
@@ -136,7 +138,7 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
 
     # capture ------------------------------------------------------------------------------------------------
 
-    def cuStreamBeginCapture_v2(self, stream: int, mode: int) -> None:
+    def cuStreamBeginCapture_v2(self, stream: Handle, mode: I32) -> None:
         """Keep the work of a stream from now on in a new graph."""
         self.begin_capture(stream, Graph())
 
@@ -148,12 +150,12 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
         self._captures[stream] = Capture(graph, list(before), is_origin=True)
 
     def cuStreamBeginCaptureToGraph(
-        self, stream: int, graph: int, dependencies: int, data: int, count: int, mode: int
+        self, stream: Handle, graph: Handle, dependencies: Pointer, data: Pointer, count: U64, mode: I32
     ) -> None:
         """Keep the work of a stream from now on in a graph that is there."""
         self.begin_capture(stream, self.known(graph, Graph), self.nodes_at(dependencies, count))
 
-    def cuStreamEndCapture(self, stream: int) -> int:
+    def cuStreamEndCapture(self, stream: Handle) -> Annotated[Handle, "graph", 1]:
         """Return the graph of the work that a stream was given since its capture began."""
         capture = self._captures.get(stream)
         if capture is None or not capture.is_origin:
@@ -168,13 +170,20 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
         known = next((number for number, value in self._known.items() if value is graph), None)
         return known if known is not None else self.handle(graph)
 
-    def cuStreamIsCapturing(self, stream: int) -> int:
+    def cuStreamIsCapturing(self, stream: Handle) -> Annotated[I32, "status", 1]:
         """Return whether a stream is captured."""
         self.stream(stream)
         return _CAPTURING if stream in self._captures else _IDLE
 
     def cuStreamGetCaptureInfo_v3(
-        self, stream: int, status: int, id: int, graph: int, dependencies: int, edges: int, count: int
+        self,
+        stream: Handle,
+        status: Pointer,
+        id: Pointer,
+        graph: Pointer,
+        dependencies: Pointer,
+        edges: Pointer,
+        count: Pointer,
     ) -> None:
         """Write whether a stream is captured, and into which graph."""
         capture = self._captures.get(stream)
@@ -190,7 +199,7 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
             if place:
                 ctypes.c_uint64.from_address(place).value = value
 
-    def cuThreadExchangeStreamCaptureMode(self, mode: int) -> None:
+    def cuThreadExchangeStreamCaptureMode(self, mode: Pointer) -> None:
         """Do nothing: every mode is allowed what the others are."""
 
     # work that a captured stream keeps ----------------------------------------------------------------------
@@ -225,7 +234,9 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
         ]
         return (ctypes.c_uint64 * len(sizes))(*(ctypes.addressof(copy) for copy in copies)), copies
 
-    def cuLaunchKernelEx(self, config: int, function: int, parameters: int, extra: int) -> None:
+    def cuLaunchKernelEx(
+        self, config: Pointer, function: Handle, parameters: Pointer, extra: Pointer
+    ) -> None:
         """Launch a kernel as a record says, or keep the launch with its arguments as they are now."""
         stream = ctypes.c_uint64.from_address(config + _STREAM_AT).value
         if stream not in self._captures:
@@ -246,7 +257,7 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
 
         self.enqueue(stream, NodeKind.KERNEL, work)
 
-    def cuMemcpyAsync(self, target: int, source: int, bytes: int, stream: int) -> None:
+    def cuMemcpyAsync(self, target: U64, source: U64, bytes: U64, stream: Handle) -> None:
         """Copy bytes, or keep the copy."""
         if stream not in self._captures:
             super().cuMemcpyAsync(target, source, bytes, stream)
@@ -257,23 +268,23 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
 
     cuMemcpyHtoDAsync_v2 = cuMemcpyDtoHAsync_v2 = cuMemcpyDtoDAsync_v2 = cuMemcpyAsync
 
-    def cuMemcpy2DAsync_v2(self, record: int, stream: int) -> None:
+    def cuMemcpy2DAsync_v2(self, record: Pointer, stream: Handle) -> None:
         """Copy a rectangle, or keep the copy as its record is now."""
         self.enqueue(stream, NodeKind.MEMCPY, with_copy(self.cuMemcpy2D_v2, record, COPY_2D_BYTES))
 
-    def cuMemcpy3DAsync_v2(self, record: int, stream: int) -> None:
+    def cuMemcpy3DAsync_v2(self, record: Pointer, stream: Handle) -> None:
         """Copy a box, or keep the copy as its record is now."""
         self.enqueue(stream, NodeKind.MEMCPY, with_copy(self.cuMemcpy3D_v2, record, COPY_3D_BYTES))
 
-    def cuMemsetD8Async(self, address: int, value: int, count: int, stream: int) -> None:
+    def cuMemsetD8Async(self, address: U64, value: U32, count: U64, stream: Handle) -> None:
         """Fill memory with a byte, or keep the fill."""
         self._fill_in(stream, MemoryCalls.cuMemsetD8Async, address, value, count)
 
-    def cuMemsetD16Async(self, address: int, value: int, count: int, stream: int) -> None:
+    def cuMemsetD16Async(self, address: U64, value: U32, count: U64, stream: Handle) -> None:
         """Fill memory with a number of two bytes, or keep the fill."""
         self._fill_in(stream, MemoryCalls.cuMemsetD16Async, address, value, count)
 
-    def cuMemsetD32Async(self, address: int, value: int, count: int, stream: int) -> None:
+    def cuMemsetD32Async(self, address: U64, value: U32, count: U64, stream: Handle) -> None:
         """Fill memory with a number of four bytes, or keep the fill."""
         self._fill_in(stream, MemoryCalls.cuMemsetD32Async, address, value, count)
 
@@ -283,7 +294,7 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
         used = 0 if stream in self._captures else stream
         self.enqueue(stream, NodeKind.MEMSET, lambda: method(self, address, value, count, used))
 
-    def cuMemAllocAsync(self, bytes: int, stream: int) -> int:
+    def cuMemAllocAsync(self, bytes: U64, stream: Handle) -> Annotated[U64, "address"]:
         """Return the address of new memory; in a captured stream it is there from now on."""
         if stream in self._captures:
             address, work = self.graph_memory(bytes)
@@ -306,21 +317,21 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
 
         return address, work
 
-    def cuMemFreeAsync(self, address: int, stream: int) -> None:
+    def cuMemFreeAsync(self, address: U64, stream: Handle) -> None:
         """Give back memory; in a captured stream it stays, because the graph may be launched again."""
         if stream in self._captures:
             self.enqueue(stream, NodeKind.MEM_FREE, lambda: None)
             return
         super().cuMemFreeAsync(address, stream)
 
-    def cuLaunchHostFunc(self, stream: int, function: int, data: int) -> None:
+    def cuLaunchHostFunc(self, stream: Handle, function: Pointer, data: Pointer) -> None:
         """Call a function of the host, or keep the call."""
         if stream not in self._captures:
             super().cuLaunchHostFunc(stream, function, data)
             return
         self.enqueue(stream, NodeKind.HOST, lambda: StreamCalls.cuLaunchHostFunc(self, 0, function, data))
 
-    def cuEventRecord(self, event: int, stream: int) -> None:
+    def cuEventRecord(self, event: Handle, stream: Handle) -> None:
         """Record an event; in a captured stream it stands for the work so far."""
         capture = self._captures.get(stream)
         if capture is None:
@@ -329,11 +340,11 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
             return
         self._captured_events[event] = Capture(capture.graph, list(capture.last))
 
-    def cuEventRecordWithFlags(self, event: int, stream: int, flags: int) -> None:
+    def cuEventRecordWithFlags(self, event: Handle, stream: Handle, flags: U32) -> None:
         """Record an event as cuEventRecord does."""
         self.cuEventRecord(event, stream)
 
-    def cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> None:
+    def cuStreamWaitEvent(self, stream: Handle, event: Handle, flags: U32) -> None:
         """Wait for an event; a stream that waits for one of a captured stream is captured as well."""
         recorded = self._captured_events.get(event)
         if recorded is None:
@@ -344,11 +355,11 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
 
     # graphs -------------------------------------------------------------------------------------------------
 
-    def cuGraphCreate(self, flags: int) -> int:
+    def cuGraphCreate(self, flags: U32) -> Annotated[Handle, "graph"]:
         """Return a new graph, which has no nodes."""
         return self.handle(Graph())
 
-    def cuGraphDestroy(self, graph: int) -> None:
+    def cuGraphDestroy(self, graph: Handle) -> None:
         """Forget a graph: its handle is none from now on."""
         self.forget(graph, Graph)
 
@@ -361,11 +372,15 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
         """Return a new node of a graph that depends on nodes whose handles lie in memory."""
         return self.add_node(self.known(graph, Graph), kind, work, self.nodes_at(place, count))
 
-    def cuGraphAddEmptyNode(self, graph: int, dependencies: int, count: int) -> int:
+    def cuGraphAddEmptyNode(
+        self, graph: Handle, dependencies: Pointer, count: U64
+    ) -> Annotated[Handle, "node"]:
         """Return a new node that does nothing."""
         return self.add_to(graph, dependencies, count, NodeKind.EMPTY, lambda: None).handle
 
-    def cuGraphAddChildGraphNode(self, graph: int, dependencies: int, count: int, child: int) -> int:
+    def cuGraphAddChildGraphNode(
+        self, graph: Handle, dependencies: Pointer, count: U64, child: Handle
+    ) -> Annotated[Handle, "node"]:
         """Return a new node that runs a graph as it is now."""
         own = self._copied(self.known(child, Graph))[0]
         node = self.add_to(
@@ -378,24 +393,30 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
         node.graph = own
         return node.handle
 
-    def cuGraphChildGraphNodeGetGraph(self, node: int) -> int:
+    def cuGraphChildGraphNodeGetGraph(self, node: Handle) -> Annotated[Handle, "graph", 1]:
         """Return the graph that a node runs."""
         graph = self.known(node, Node).graph
         if graph is None:
             raise DriverError(Result.INVALID_VALUE, "the node does not run a graph")
         return self.graph_handle(graph)
 
-    def cuGraphAddEventRecordNode(self, graph: int, dependencies: int, count: int, event: int) -> int:
+    def cuGraphAddEventRecordNode(
+        self, graph: Handle, dependencies: Pointer, count: U64, event: Handle
+    ) -> Annotated[Handle, "node"]:
         """Return a new node that records an event."""
         return self.add_to(
             graph, dependencies, count, NodeKind.EVENT_RECORD, lambda: self.cuEventRecord(event, 0)
         ).handle
 
-    def cuGraphAddEventWaitNode(self, graph: int, dependencies: int, count: int, event: int) -> int:
+    def cuGraphAddEventWaitNode(
+        self, graph: Handle, dependencies: Pointer, count: U64, event: Handle
+    ) -> Annotated[Handle, "node"]:
         """Return a new node that waits for an event, which is over."""
         return self.add_to(graph, dependencies, count, NodeKind.WAIT_EVENT, lambda: None).handle
 
-    def cuGraphAddHostNode(self, graph: int, dependencies: int, count: int, parameters: int) -> int:
+    def cuGraphAddHostNode(
+        self, graph: Handle, dependencies: Pointer, count: U64, parameters: Pointer
+    ) -> Annotated[Handle, "node"]:
         """Return a new node that calls a function of the host."""
         return self.add_to(graph, dependencies, count, NodeKind.HOST, self.host_work(parameters)).handle
 
@@ -405,8 +426,8 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
         return lambda: StreamCalls.cuLaunchHostFunc(self, 0, function, data)
 
     def cuGraphAddMemsetNode(
-        self, graph: int, dependencies: int, count: int, parameters: int, context: int = 0
-    ) -> int:
+        self, graph: Handle, dependencies: Pointer, count: U64, parameters: Pointer, context: Handle = 0
+    ) -> Annotated[Handle, "node"]:
         """Return a new node that fills memory."""
         return self.add_to(graph, dependencies, count, NodeKind.MEMSET, self.fill_work(parameters)).handle
 
@@ -420,7 +441,9 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
             raise DriverError(Result.INVALID_VALUE, f"elements of {size} bytes cannot be filled")
         return lambda: method(place, pitch, value, width, height)
 
-    def cuGraphAddKernelNode_v2(self, graph: int, dependencies: int, count: int, parameters: int) -> int:
+    def cuGraphAddKernelNode_v2(
+        self, graph: Handle, dependencies: Pointer, count: U64, parameters: Pointer
+    ) -> Annotated[Handle, "node"]:
         """Return a new node that launches a kernel."""
         return self.add_to(graph, dependencies, count, NodeKind.KERNEL, self.node_kernel(parameters)).handle
 
@@ -431,16 +454,18 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
         arguments, extra = (ctypes.c_uint64 * 2).from_address(parameters + 40)
         return self.kernel_work(function, sizes, arguments, extra)
 
-    def cuGraphAddDependencies(self, graph: int, before: int, after: int, count: int) -> None:
+    def cuGraphAddDependencies(self, graph: Handle, before: Pointer, after: Pointer, count: U64) -> None:
         """Let nodes depend on others."""
         for first, then in zip(self.nodes_at(before, count), self.nodes_at(after, count), strict=True):
             then.before.append(first)
 
-    def cuGraphAddDependencies_v2(self, graph: int, before: int, after: int, data: int, count: int) -> None:
+    def cuGraphAddDependencies_v2(
+        self, graph: Handle, before: Pointer, after: Pointer, data: Pointer, count: U64
+    ) -> None:
         """Let nodes depend on others."""
         self.cuGraphAddDependencies(graph, before, after, count)
 
-    def cuGraphDestroyNode(self, node: int) -> None:
+    def cuGraphDestroyNode(self, node: Handle) -> None:
         """Remove a node from its graph."""
         gone = self.forget(node, Node)
         for graph in [value for value in self._known.values() if isinstance(value, Graph)]:
@@ -449,19 +474,19 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
                 for later in graph.nodes:
                     later.before = [other for other in later.before if other is not gone]
 
-    def cuGraphNodeGetType(self, node: int) -> int:
+    def cuGraphNodeGetType(self, node: Handle) -> Annotated[I32, "type", 1]:
         """Return what a node does."""
         return int(self.known(node, Node).kind)
 
-    def cuGraphGetNodes(self, graph: int, nodes: int, count: int) -> None:
+    def cuGraphGetNodes(self, graph: Handle, nodes: Pointer, count: Pointer) -> None:
         """Write the nodes of a graph, or how many there are."""
         _write_nodes(self.known(graph, Graph).nodes, nodes, count)
 
-    def cuGraphGetRootNodes(self, graph: int, nodes: int, count: int) -> None:
+    def cuGraphGetRootNodes(self, graph: Handle, nodes: Pointer, count: Pointer) -> None:
         """Write the nodes that depend on no other, or how many there are."""
         _write_nodes([node for node in self.known(graph, Graph).nodes if not node.before], nodes, count)
 
-    def cuGraphNodeGetDependencies(self, node: int, nodes: int, count: int) -> None:
+    def cuGraphNodeGetDependencies(self, node: Handle, nodes: Pointer, count: Pointer) -> None:
         """Write the nodes that a node depends on, or how many there are."""
         _write_nodes(self.known(node, Node).before, nodes, count)
 
@@ -473,7 +498,7 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
             copy.handle = self.handle(copy)
         return Graph(list(copies.values())), copies
 
-    def cuGraphClone(self, graph: int) -> int:
+    def cuGraphClone(self, graph: Handle) -> Annotated[Handle, "clone"]:
         """Return a copy of a graph."""
         clone, copies = self._copied(self.known(graph, Graph))
         number = self.handle(clone)
@@ -485,7 +510,7 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
         """The nodes of copied graphs by those of their originals."""
         return {}
 
-    def cuGraphNodeFindInClone(self, node: int, graph: int) -> int:
+    def cuGraphNodeFindInClone(self, node: Handle, graph: Handle) -> Annotated[Handle, "copy"]:
         """Return the copy of a node in a copied graph."""
         copy = self._clones.get(graph, {}).get(node)
         if copy is None:
@@ -494,24 +519,26 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
 
     # executable graphs --------------------------------------------------------------------------------------
 
-    def cuGraphInstantiateWithFlags(self, graph: int, flags: int) -> int:
+    def cuGraphInstantiateWithFlags(self, graph: Handle, flags: U64) -> Annotated[Handle, "executable"]:
         """Return a graph that can be launched."""
         order = self.known(graph, Graph).in_order()
         return self.handle(ExecutableGraph(order, {node: node.work for node in order}))
 
-    def cuGraphInstantiateWithParams(self, graph: int, parameters: int) -> int:
+    def cuGraphInstantiateWithParams(
+        self, graph: Handle, parameters: Pointer
+    ) -> Annotated[Handle, "executable"]:
         """Return a graph that can be launched."""
         return self.cuGraphInstantiateWithFlags(graph, 0)
 
-    def cuGraphExecDestroy(self, executable: int) -> None:
+    def cuGraphExecDestroy(self, executable: Handle) -> None:
         """Forget an executable graph: its handle is none from now on."""
         self.forget(executable, ExecutableGraph)
 
-    def cuGraphUpload(self, executable: int, stream: int) -> None:
+    def cuGraphUpload(self, executable: Handle, stream: Handle) -> None:
         """Do nothing: a graph is where it runs."""
         self.known(executable, ExecutableGraph)
 
-    def cuGraphLaunch(self, executable: int, stream: int) -> None:
+    def cuGraphLaunch(self, executable: Handle, stream: Handle) -> None:
         """Run the nodes of a graph, or keep it as a node if the stream is captured."""
         known = self.known(executable, ExecutableGraph)
 
@@ -549,24 +576,26 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
             raise DriverError(Result.INVALID_VALUE, "the executable graph has no such node")
         known.work[place] = work
 
-    def cuGraphExecKernelNodeSetParams_v2(self, executable: int, node: int, parameters: int) -> None:
+    def cuGraphExecKernelNodeSetParams_v2(
+        self, executable: Handle, node: Handle, parameters: Pointer
+    ) -> None:
         """Change the launch of a node of an executable graph."""
         self.set_work(executable, node, self.node_kernel(parameters))
 
-    def cuGraphKernelNodeSetParams_v2(self, node: int, parameters: int) -> None:
+    def cuGraphKernelNodeSetParams_v2(self, node: Handle, parameters: Pointer) -> None:
         """Change the launch of a node."""
         self.known(node, Node).work = self.node_kernel(parameters)
 
-    def cuGraphNodeSetEnabled(self, executable: int, node: int, enabled: int) -> None:
+    def cuGraphNodeSetEnabled(self, executable: Handle, node: Handle, enabled: U32) -> None:
         """Let a node of an executable graph run or not."""
         disabled = self.known(executable, ExecutableGraph).disabled
         (disabled.discard if enabled else disabled.add)(self.known(node, Node))
 
-    def cuGraphNodeGetEnabled(self, executable: int, node: int) -> int:
+    def cuGraphNodeGetEnabled(self, executable: Handle, node: Handle) -> Annotated[U32, "enabled", 2]:
         """Return whether a node of an executable graph runs."""
         return int(self.known(node, Node) not in self.known(executable, ExecutableGraph).disabled)
 
-    def cuGraphExecUpdate_v2(self, executable: int, graph: int, info: int) -> None:
+    def cuGraphExecUpdate_v2(self, executable: Handle, graph: Handle, info: Pointer) -> None:
         """Take the work of a graph that has the same nodes in the same order."""
         known, order = self.known(executable, ExecutableGraph), self.known(graph, Graph).in_order()
         if [node.kind for node in order] != [node.kind for node in known.order]:

@@ -1,11 +1,9 @@
 """Entry points about modules, functions, launches and tensor maps."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from lanewise.errors import LanewiseError
 from lanewise.isa.archs import arch_number
@@ -29,6 +27,7 @@ from lanewise.machine.runtime.device_memory import module_memory, variable_bytes
 from lanewise.ptx import Shape
 from lanewise.virtual_gpu.driver.arrays import ArrayCalls
 from lanewise.virtual_gpu.driver.attributes import function_attributes
+from lanewise.virtual_gpu.driver.entry_points import I32, U32, U64, Handle, Pointer, Text
 from lanewise.virtual_gpu.driver.modules import (
     LoadedFunction,
     LoadedModule,
@@ -80,19 +79,21 @@ class LaunchCalls(ArrayCalls):
         """Keep the PTX that a cubin was made of: it runs where a program loads the cubin."""
         know_ptx(cubin, ptx)
 
-    def cuModuleLoad(self, path: str) -> int:
+    def cuModuleLoad(self, path: Text) -> Annotated[Handle, "module"]:
         """Return a handle of the module in a file."""
         return self.handle(load_file(path, self.device))
 
-    def cuModuleLoadData(self, image: int) -> int:
+    def cuModuleLoadData(self, image: Pointer) -> Annotated[Handle, "module"]:
         """Return a handle of the module of an image: PTX or a fatbin."""
         return self.load(ptx_in(image_at(image), arch_number(self.device.arch)))
 
-    def cuModuleLoadDataEx(self, image: int, count: int, options: int, values: int) -> int:
+    def cuModuleLoadDataEx(
+        self, image: Pointer, count: U32, options: Pointer, values: Pointer
+    ) -> Annotated[Handle, "module"]:
         """Return a handle of the module of an image; options are for a compiler that is not used."""
         return self.cuModuleLoadData(image)
 
-    def cuModuleLoadFatBinary(self, image: int) -> int:
+    def cuModuleLoadFatBinary(self, image: Pointer) -> Annotated[Handle, "module"]:
         """Return a handle of the module in a fatbin."""
         return self.cuModuleLoadData(image)
 
@@ -100,16 +101,16 @@ class LaunchCalls(ArrayCalls):
         """Return whether a number is the handle of a function."""
         return isinstance(self._known.get(handle), LoadedFunction)
 
-    def cuModuleUnload(self, module: int) -> None:
+    def cuModuleUnload(self, module: Handle) -> None:
         """Forget a module: its handle is none from now on, and its variables are out of reach."""
         for memory in module_memory(self.forget(module, LoadedModule).module).variables.values():
             self.memory.disown(address(memory))
 
-    def cuModuleGetFunction(self, module: int, name: str) -> int:
+    def cuModuleGetFunction(self, module: Handle, name: Text) -> Annotated[Handle, "function"]:
         """Return a handle of a kernel."""
         return self.handle(function_of(self.known(module, LoadedModule), name))
 
-    def cuModuleGetGlobal_v2(self, module: int, name: str) -> tuple[int, int]:
+    def cuModuleGetGlobal_v2(self, module: Handle, name: Text) -> Annotated[tuple[U64, U64], "address bytes"]:
         """Return the address and the bytes of a variable."""
         owner = self.known(module, LoadedModule).module
         variable = owner.variables.get(name)
@@ -120,7 +121,7 @@ class LaunchCalls(ArrayCalls):
         self.memory.adopt(start, variable.size, f"the variable {name} ({variable.size:,} bytes)", memory)
         return start, variable.size
 
-    def cuModuleGetLoadingMode(self) -> int:
+    def cuModuleGetLoadingMode(self) -> Annotated[I32, "mode"]:
         """Return that modules are loaded when their functions are asked for (CU_MODULE_LAZY_LOADING)."""
         return 2
 
@@ -128,29 +129,29 @@ class LaunchCalls(ArrayCalls):
         """Return a handle of the library of an image: a module."""
         return self.cuModuleLoadData(image)
 
-    def cuLibraryUnload(self, library: int) -> None:
+    def cuLibraryUnload(self, library: Handle) -> None:
         """Forget a library: its handle is none from now on."""
         self.cuModuleUnload(library)
 
-    def cuLibraryGetKernel(self, library: int, name: str) -> int:
+    def cuLibraryGetKernel(self, library: Handle, name: Text) -> Annotated[Handle, "kernel"]:
         """Return a handle of a kernel."""
         return self.cuModuleGetFunction(library, name)
 
-    def cuLibraryGetModule(self, library: int) -> int:
+    def cuLibraryGetModule(self, library: Handle) -> Annotated[Handle, "module"]:
         """Return the library, which is a module."""
         return library
 
-    def cuLibraryGetGlobal(self, library: int, name: str) -> tuple[int, int]:
+    def cuLibraryGetGlobal(self, library: Handle, name: Text) -> Annotated[tuple[U64, U64], "address bytes"]:
         """Return the address and the bytes of a variable."""
         return self.cuModuleGetGlobal_v2(library, name)
 
-    def cuKernelGetFunction(self, kernel: int) -> int:
+    def cuKernelGetFunction(self, kernel: Handle) -> Annotated[Handle, "function"]:
         """Return the kernel, which is a function."""
         return kernel
 
     # functions ----------------------------------------------------------------------------------------------
 
-    def cuFuncGetAttribute(self, attribute: int, function: int) -> int:
+    def cuFuncGetAttribute(self, attribute: I32, function: Handle) -> Annotated[I32, "value"]:
         """Return an attribute of a function."""
         known = self.known(function, LoadedFunction)
         if attribute in known.attributes:
@@ -170,7 +171,7 @@ class LaunchCalls(ArrayCalls):
             raise DriverError(Result.INVALID_VALUE, f"no attribute of a function has the number {attribute}")
         return values[attribute]
 
-    def cuFuncSetAttribute(self, function: int, attribute: int, value: int) -> None:
+    def cuFuncSetAttribute(self, function: Handle, attribute: I32, value: I32) -> None:
         """Keep an attribute of a function; more dynamic shared memory than the device has is an error."""
         if attribute == _DYNAMIC_SHARED and value > self.device.shared_bytes:
             raise DriverError(
@@ -180,29 +181,31 @@ class LaunchCalls(ArrayCalls):
             )
         self.known(function, LoadedFunction).attributes[attribute] = value
 
-    def cuKernelGetAttribute(self, attribute: int, kernel: int, device: int) -> int:
+    def cuKernelGetAttribute(self, attribute: I32, kernel: Handle, device: I32) -> Annotated[I32, "value"]:
         """Return an attribute of a kernel."""
         return self.cuFuncGetAttribute(attribute, kernel)
 
-    def cuKernelSetAttribute(self, attribute: int, value: int, kernel: int, device: int) -> None:
+    def cuKernelSetAttribute(self, attribute: I32, value: I32, kernel: Handle, device: I32) -> None:
         """Keep an attribute of a kernel."""
         self.cuFuncSetAttribute(kernel, attribute, value)
 
-    def cuFuncSetCacheConfig(self, function: int, config: int) -> None:
+    def cuFuncSetCacheConfig(self, function: Handle, config: I32) -> None:
         """Do nothing: the machine has no cache."""
         self.known(function, LoadedFunction)
 
     cuFuncSetSharedMemConfig = cuFuncSetCacheConfig
 
-    def cuFuncGetModule(self, function: int) -> int:
+    def cuFuncGetModule(self, function: Handle) -> Annotated[Handle, "module"]:
         """Return a handle of the module of a function."""
         return self.handle(self.known(function, LoadedFunction).owner)
 
-    def cuFuncGetName(self, function: int) -> int:
+    def cuFuncGetName(self, function: Handle) -> Annotated[Pointer, "name"]:
         """Return the address of the name of a function."""
         return self.text_address(self.known(function, LoadedFunction).entry.name)
 
-    def cuFuncGetParamInfo(self, function: int, index: int) -> tuple[int, int]:
+    def cuFuncGetParamInfo(
+        self, function: Handle, index: U64
+    ) -> Annotated[tuple[U64, U64], "offset bytes", 2]:
         """Return the offset and the bytes of a parameter."""
         parameters = self.known(function, LoadedFunction).entry.parameters
         if index >= len(parameters):
@@ -210,8 +213,8 @@ class LaunchCalls(ArrayCalls):
         return _offsets(parameters)[index], parameters[index].size
 
     def cuOccupancyMaxActiveBlocksPerMultiprocessor(
-        self, function: int, threads: int, shared_bytes: int
-    ) -> int:
+        self, function: Handle, threads: I32, shared_bytes: U64
+    ) -> Annotated[I32, "blocks"]:
         """Return how many blocks of a function a multiprocessor holds."""
         entry = self.known(function, LoadedFunction).entry
         try:
@@ -222,8 +225,8 @@ class LaunchCalls(ArrayCalls):
             raise DriverError(Result.INVALID_VALUE, str(error)) from None
 
     def cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-        self, function: int, threads: int, shared_bytes: int, flags: int
-    ) -> int:
+        self, function: Handle, threads: I32, shared_bytes: U64, flags: U32
+    ) -> Annotated[I32, "blocks"]:
         """Return how many blocks of a function a multiprocessor holds."""
         return self.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, shared_bytes)
 
@@ -235,7 +238,9 @@ class LaunchCalls(ArrayCalls):
         """Launch a kernel with arguments as `kernel[grid, block](…)` takes them."""
         self.launcher(Configured(function.entry, shape), tuple(values), stream)
 
-    def cuLaunchKernelEx(self, config: int, function: int, parameters: int, extra: int) -> None:
+    def cuLaunchKernelEx(
+        self, config: Pointer, function: Handle, parameters: Pointer, extra: Pointer
+    ) -> None:
         """Launch a kernel as a record says: with clusters, and overlapping with the kernel before it."""
         asked = _LaunchConfig.from_address(config)
         cluster, overlap = None, False
@@ -341,8 +346,8 @@ class LaunchCalls(ArrayCalls):
         )
 
     def cuTensorMapEncodeTiled(
-        self, map: int, type: int, rank: int, address: int, dims: int, strides: int, box: int,
-        element_strides: int, interleave: int, swizzle: int, l2_promotion: int, fill: int,
+        self, map: Pointer, type: I32, rank: U32, address: U64, dims: Pointer, strides: Pointer, box: Pointer,
+        element_strides: Pointer, interleave: I32, swizzle: I32, l2_promotion: I32, fill: I32,
     ) -> None:  # fmt: skip
         """Write the 128 bytes of a tensor map."""
         if not 1 <= rank <= 5:
@@ -361,9 +366,9 @@ class LaunchCalls(ArrayCalls):
         _write_map(map, tensor, address)
 
     def cuTensorMapEncodeIm2col(
-        self, map: int, type: int, rank: int, address: int, dims: int, strides: int, lower: int, upper: int,
-        channels: int, pixels: int, element_strides: int, interleave: int, swizzle: int, l2_promotion: int,
-        fill: int,
+        self, map: Pointer, type: I32, rank: U32, address: U64, dims: Pointer, strides: Pointer,
+        lower: Pointer, upper: Pointer, channels: U32, pixels: U32, element_strides: Pointer,
+        interleave: I32, swizzle: I32, l2_promotion: I32, fill: I32,
     ) -> None:  # fmt: skip
         """Write the 128 bytes of a tensor map for columns of pixels."""
         if not LEAST_AXES <= rank <= MOST_AXES:
@@ -385,7 +390,7 @@ class LaunchCalls(ArrayCalls):
         )
         _write_map(map, tensor, address)
 
-    def cuTensorMapReplaceAddress(self, map: int, address: int) -> None:
+    def cuTensorMapReplaceAddress(self, map: Pointer, address: U64) -> None:
         """Let a tensor map be that of the tensor at another address."""
         place = FIELD["address"]
         if address % place.unit:

@@ -3,14 +3,14 @@
 What one text declares as external, another one defines.
 """
 
-from __future__ import annotations
-
 import ctypes
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 from lanewise.isa.archs import arch_number
+from lanewise.virtual_gpu.driver.entry_points import U32, U64, Handle, Pointer
 from lanewise.virtual_gpu.driver.modules import ptx_in
 from lanewise.virtual_gpu.driver.results import DriverError, Result
 from lanewise.virtual_gpu.driver.state import DriverState
@@ -117,7 +117,7 @@ class Linking:
 class LinkCalls(DriverState):
     """A linker of PTX texts."""
 
-    def cuLinkCreate_v2(self, count: int, options: int, values: int) -> int:
+    def cuLinkCreate_v2(self, count: U32, options: Pointer, values: Pointer) -> Annotated[Handle, "state", 3]:
         """Return a new link; options are for a compiler that is not used."""
         return self.handle(Linking())
 
@@ -133,7 +133,7 @@ class LinkCalls(DriverState):
             raise DriverError(Result.FILE_NOT_FOUND, f"{path}: {error.strerror}") from None
         self.known(state, Linking).inputs.append(ptx_in(data))
 
-    def cuLinkComplete(self, state: int) -> tuple[int, int]:
+    def cuLinkComplete(self, state: Handle) -> Annotated[tuple[Pointer, U64], "image bytes", 1]:
         """Return address and size of the result, which is PTX; it lives as long as the link."""
         linking = self.known(state, Linking)
         if not linking.inputs:
@@ -142,6 +142,6 @@ class LinkCalls(DriverState):
         linking.result = ctypes.create_string_buffer(raw, len(raw))
         return ctypes.addressof(linking.result), len(raw)
 
-    def cuLinkDestroy(self, state: int) -> None:
+    def cuLinkDestroy(self, state: Handle) -> None:
         """Forget a link and its result."""
         self.forget(state, Linking)

@@ -4,8 +4,6 @@ Every allocation is entered into the machine's address book, so that launches ma
 another library owns, a tensor of torch's for instance, is adopted for as long as that library keeps it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import threading

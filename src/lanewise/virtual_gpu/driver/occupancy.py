@@ -1,11 +1,11 @@
 """Entry points that ask how many blocks and clusters of a function fit, and which functions a module has."""
 
-from __future__ import annotations
-
 import ctypes
 from math import prod
+from typing import Annotated
 
 from lanewise.isa.multiprocessor import WARP
+from lanewise.virtual_gpu.driver.entry_points import I32, U32, U64, Handle, Pointer
 from lanewise.virtual_gpu.driver.launches import (
     _ATTRIBUTE_BYTES,
     _CLUSTER,
@@ -27,8 +27,8 @@ class OccupancyCalls(LaunchCalls):
     """Occupancy of functions, and functions of modules."""
 
     def cuOccupancyMaxPotentialBlockSize(
-        self, function: int, shared_of: int, shared_bytes: int, limit: int
-    ) -> tuple[int, int]:
+        self, function: Handle, shared_of: Pointer, shared_bytes: U64, limit: I32
+    ) -> Annotated[tuple[I32, I32], "blocks threads"]:
         """Return the blocks that fill the device and the threads of a block that occupy it most.
 
         `shared_of` is the address of a function of the program that says how much dynamic shared memory a
@@ -50,39 +50,41 @@ class OccupancyCalls(LaunchCalls):
         return best_blocks * self.device.multiprocessors, best_threads
 
     def cuOccupancyMaxPotentialBlockSizeWithFlags(
-        self, function: int, shared_of: int, shared_bytes: int, limit: int, flags: int
-    ) -> tuple[int, int]:
+        self, function: Handle, shared_of: Pointer, shared_bytes: U64, limit: I32, flags: U32
+    ) -> Annotated[tuple[I32, I32], "blocks threads"]:
         """Return the blocks that fill the device and the threads of a block that occupy it most."""
         return self.cuOccupancyMaxPotentialBlockSize(function, shared_of, shared_bytes, limit)
 
-    def cuModuleGetFunctionCount(self, module: int) -> int:
+    def cuModuleGetFunctionCount(self, module: Handle) -> Annotated[U32, "count"]:
         """Return how many functions a module has."""
         return len(self.known(module, LoadedModule).module.entries)
 
-    def cuModuleEnumerateFunctions(self, functions: int, count: int, module: int) -> None:
+    def cuModuleEnumerateFunctions(self, functions: Pointer, count: U32, module: Handle) -> None:
         """Write handles of the functions of a module, as many as there is room for."""
         names = list(self.known(module, LoadedModule).module.entries)[:count]
         target = (ctypes.c_uint64 * len(names)).from_address(functions)
         target[:] = [self.cuModuleGetFunction(module, name) for name in names]
 
-    def cuFuncIsLoaded(self, function: int) -> int:
+    def cuFuncIsLoaded(self, function: Handle) -> Annotated[I32, "state"]:
         """Return that a function is loaded."""
         return _LOADED
 
-    def cuFuncLoad(self, function: int) -> None:
+    def cuFuncLoad(self, function: Handle) -> None:
         """Do nothing: a function is loaded with its module."""
 
-    def cuLibraryGetKernelCount(self, library: int) -> int:
+    def cuLibraryGetKernelCount(self, library: Handle) -> Annotated[U32, "count"]:
         """Return how many kernels a library has."""
         return len(self.known(library, LoadedModule).module.entries)
 
-    def cuLibraryEnumerateKernels(self, kernels: int, count: int, library: int) -> None:
+    def cuLibraryEnumerateKernels(self, kernels: Pointer, count: U32, library: Handle) -> None:
         """Write the handles of a library's first kernels."""
         names = list(self.known(library, LoadedModule).module.entries)[:count]
         places = (ctypes.c_uint64 * len(names)).from_address(kernels)
         places[:] = [self.cuLibraryGetKernel(library, name) for name in names]
 
-    def cuOccupancyAvailableDynamicSMemPerBlock(self, function: int, blocks: int, threads: int) -> int:
+    def cuOccupancyAvailableDynamicSMemPerBlock(
+        self, function: Handle, blocks: I32, threads: I32
+    ) -> Annotated[U64, "bytes"]:
         """Return the dynamic shared memory of a block if so many blocks share a multiprocessor."""
         if blocks < 1:
             raise DriverError(Result.INVALID_VALUE, f"a multiprocessor with {blocks} blocks")
@@ -90,7 +92,7 @@ class OccupancyCalls(LaunchCalls):
         whole = self.device.multiprocessor.shared_bytes // blocks - self.device.multiprocessor.reserved_bytes
         return max(0, min(whole, self.device.shared_bytes) - static)
 
-    def cuOccupancyMaxActiveClusters(self, function: int, config: int) -> int:
+    def cuOccupancyMaxActiveClusters(self, function: Handle, config: Pointer) -> Annotated[I32, "clusters"]:
         """Return how many clusters of a launch the device holds at once."""
         self.known(function, LoadedFunction)
         asked = _LaunchConfig.from_address(config)

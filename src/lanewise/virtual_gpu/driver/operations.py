@@ -4,8 +4,6 @@ Entry points call these methods after their work, which costs nothing where nobo
 that copies or writes memory calls `copied` or `filled`.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 

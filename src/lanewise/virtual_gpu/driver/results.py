@@ -1,7 +1,5 @@
 """Results of the driver's entry points: numbers, names and sentences, and the exception that carries one."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 from lanewise.errors import LanewiseError

@@ -1,7 +1,5 @@
 """What all entry points of a virtual GPU share: the device, its memory, and handles of what programs made."""
 
-from __future__ import annotations
-
 import ctypes
 import itertools
 import threading

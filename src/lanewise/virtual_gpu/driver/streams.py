@@ -1,11 +1,11 @@
 """Entry points about streams and events: all work is done at once, and events keep the time of the host."""
 
-from __future__ import annotations
-
 import ctypes
 import threading
 import time
+from typing import Annotated
 
+from lanewise.virtual_gpu.driver.entry_points import F32, I32, U32, Handle, Pointer
 from lanewise.virtual_gpu.driver.operations import OWN_STREAMS, Event, OperationCalls, Stream
 from lanewise.virtual_gpu.driver.results import DriverError, Result
 
@@ -20,11 +20,11 @@ class StreamCalls(OperationCalls):
         """Return the stream of a handle."""
         return Stream(0) if handle in OWN_STREAMS else self.known(handle, Stream)
 
-    def cuStreamCreate(self, flags: int) -> int:
+    def cuStreamCreate(self, flags: U32) -> Annotated[Handle, "stream"]:
         """Return a new stream."""
         return self.cuStreamCreateWithPriority(flags, 0)
 
-    def cuStreamCreateWithPriority(self, flags: int, priority: int) -> int:
+    def cuStreamCreateWithPriority(self, flags: U32, priority: I32) -> Annotated[Handle, "stream"]:
         """Return a new stream with a priority."""
         stream = Stream(flags, priority)
         with self._counting:
@@ -32,60 +32,60 @@ class StreamCalls(OperationCalls):
             stream.number = self._streams_made
         return self.handle(stream)
 
-    def cuStreamDestroy_v2(self, stream: int) -> None:
+    def cuStreamDestroy_v2(self, stream: Handle) -> None:
         """Forget a stream: its handle is none from now on."""
         self.forget(stream, Stream)
 
-    def cuStreamSynchronize(self, stream: int) -> None:
+    def cuStreamSynchronize(self, stream: Handle) -> None:
         """Return at once: all work has been done when its call returned."""
         self.stream(stream)
         self.wait_for(stream)
 
-    def cuStreamQuery(self, stream: int) -> None:
+    def cuStreamQuery(self, stream: Handle) -> None:
         """Return at once: all work has been done when its call returned."""
         self.cuStreamSynchronize(stream)
 
-    def cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> None:
+    def cuStreamWaitEvent(self, stream: Handle, event: Handle, flags: U32) -> None:
         """Return at once: an event is over when its recording returned."""
         self.stream(stream)
         clock = self.known(event, Event).clock
         if self.races is not None and clock is not None:
             self.races.order.wait(self.stream_key(stream), clock)
 
-    def cuStreamGetCtx(self, stream: int) -> int:
+    def cuStreamGetCtx(self, stream: Handle) -> Annotated[Handle, "context", 1]:
         """Return the current context."""
         self.stream(stream)
         contexts = getattr(self.thread, "contexts", [])
         return contexts[-1] if contexts else 0
 
-    def cuStreamGetFlags(self, stream: int) -> int:
+    def cuStreamGetFlags(self, stream: Handle) -> Annotated[U32, "flags", 1]:
         """Return the flags of a stream."""
         return self.stream(stream).flags
 
-    def cuStreamGetPriority(self, stream: int) -> int:
+    def cuStreamGetPriority(self, stream: Handle) -> Annotated[I32, "priority", 1]:
         """Return the priority of a stream."""
         return self.stream(stream).priority
 
-    def cuStreamIsCapturing(self, stream: int) -> int:
+    def cuStreamIsCapturing(self, stream: Handle) -> Annotated[I32, "status", 1]:
         """Return 0: no stream is captured into a graph."""
         self.stream(stream)
         return 0
 
-    def cuLaunchHostFunc(self, stream: int, function: int, data: int) -> None:
+    def cuLaunchHostFunc(self, stream: Handle, function: Pointer, data: Pointer) -> None:
         """Call a function of the host at once."""
         self.stream(stream)
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)(data)
         self.note("a host function", stream, [])
 
-    def cuEventCreate(self, flags: int) -> int:
+    def cuEventCreate(self, flags: U32) -> Annotated[Handle, "event"]:
         """Return a new event."""
         return self.handle(Event(flags))
 
-    def cuEventDestroy_v2(self, event: int) -> None:
+    def cuEventDestroy_v2(self, event: Handle) -> None:
         """Forget an event: its handle is none from now on."""
         self.forget(event, Event)
 
-    def cuEventRecord(self, event: int, stream: int) -> None:
+    def cuEventRecord(self, event: Handle, stream: Handle) -> None:
         """Note the time of the host."""
         self.stream(stream)
         known = self.known(event, Event)
@@ -93,21 +93,21 @@ class StreamCalls(OperationCalls):
         if self.races is not None:
             known.clock = self.races.order.moment(self.stream_key(stream))
 
-    def cuEventRecordWithFlags(self, event: int, stream: int, flags: int) -> None:
+    def cuEventRecordWithFlags(self, event: Handle, stream: Handle, flags: U32) -> None:
         """Note the time of the host."""
         self.cuEventRecord(event, stream)
 
-    def cuEventQuery(self, event: int) -> None:
+    def cuEventQuery(self, event: Handle) -> None:
         """Return at once: an event is over when its recording returned."""
         self.cuEventSynchronize(event)
 
-    def cuEventSynchronize(self, event: int) -> None:
+    def cuEventSynchronize(self, event: Handle) -> None:
         """Return at once: an event is over when its recording returned."""
         clock = self.known(event, Event).clock
         if self.races is not None and clock is not None:
             self.races.order.synchronize(clock)
 
-    def cuEventElapsedTime(self, start: int, end: int) -> float:
+    def cuEventElapsedTime(self, start: Handle, end: Handle) -> Annotated[F32, "milliseconds"]:
         """Return the milliseconds of the host between two events."""
         first, last = self.known(start, Event).time, self.known(end, Event).time
         if first is None or last is None:

@@ -3,14 +3,14 @@
 Memory is an anonymous file of the host, so that it can be mapped to several addresses at once.
 """
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import os
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
+from lanewise.virtual_gpu.driver.entry_points import I32, U64, Handle, Pointer
 from lanewise.virtual_gpu.driver.results import DriverError, Result
 from lanewise.virtual_gpu.driver.state import DriverState
 
@@ -70,11 +70,11 @@ class VirtualMemoryCalls(DriverState):
         """The first addresses of what kernels may access."""
         return []
 
-    def cuMemGetAllocationGranularity(self, properties: int, option: int) -> int:
+    def cuMemGetAllocationGranularity(self, properties: Pointer, option: I32) -> Annotated[U64, "bytes"]:
         """Return what sizes and addresses are multiples of."""
         return GRANULARITY
 
-    def cuMemCreate(self, bytes: int, properties: int, flags: int) -> int:
+    def cuMemCreate(self, bytes: U64, properties: Pointer, flags: U64) -> Annotated[Handle, "memory"]:
         """Return new memory without an address."""
         if bytes <= 0 or bytes % GRANULARITY:
             raise DriverError(Result.INVALID_VALUE, f"{bytes:,} bytes are no multiple of {GRANULARITY:,}")
@@ -89,11 +89,11 @@ class VirtualMemoryCalls(DriverState):
         asked = ctypes.string_at(properties, _PROPERTY_BYTES) if properties else b"\0" * _PROPERTY_BYTES
         return self.handle(PhysicalMemory(file, bytes, asked))
 
-    def cuMemGetAllocationPropertiesFromHandle(self, properties: int, handle: int) -> None:
+    def cuMemGetAllocationPropertiesFromHandle(self, properties: Pointer, handle: Handle) -> None:
         """Write what a program asked of memory when it was made: all of it was granted."""
         ctypes.memmove(properties, self.known(handle, PhysicalMemory).properties, _PROPERTY_BYTES)
 
-    def cuMemRelease(self, handle: int) -> None:
+    def cuMemRelease(self, handle: Handle) -> None:
         """Give back memory once it is mapped nowhere."""
         self._drop(self.forget(handle, PhysicalMemory))
 
@@ -103,7 +103,9 @@ class VirtualMemoryCalls(DriverState):
             os.close(memory.file)
             self.memory.used -= memory.size
 
-    def cuMemAddressReserve(self, bytes: int, alignment: int, address: int, flags: int) -> int:
+    def cuMemAddressReserve(
+        self, bytes: U64, alignment: U64, address: U64, flags: U64
+    ) -> Annotated[U64, "address"]:
         """Return addresses that nothing else gets."""
         if bytes <= 0 or bytes % GRANULARITY:
             raise DriverError(Result.INVALID_VALUE, f"{bytes:,} bytes are no multiple of {GRANULARITY:,}")
@@ -113,7 +115,7 @@ class VirtualMemoryCalls(DriverState):
         self._reserved[first] = Reservation(bytes, start, bytes + step)
         return first
 
-    def cuMemAddressFree(self, address: int, bytes: int) -> None:
+    def cuMemAddressFree(self, address: U64, bytes: U64) -> None:
         """Give back addresses that were reserved, all of a reservation, once nothing is mapped there."""
         known = self._reserved.get(address)
         if known is None or known.size != bytes:
@@ -135,7 +137,7 @@ class VirtualMemoryCalls(DriverState):
             if start < address + bytes and address < start + mapping.size
         ]
 
-    def cuMemMap(self, address: int, bytes: int, offset: int, handle: int, flags: int) -> None:
+    def cuMemMap(self, address: U64, bytes: U64, offset: U64, handle: Handle, flags: U64) -> None:
         """Let addresses lead to memory; kernels may access it once cuMemSetAccess allows it."""
         memory = self.known(handle, PhysicalMemory)
         if bytes <= 0 or bytes % GRANULARITY or offset < 0 or offset + bytes > memory.size:
@@ -155,7 +157,7 @@ class VirtualMemoryCalls(DriverState):
         memory.uses += 1
         self._mapped[address] = Mapping(bytes, memory)
 
-    def cuMemSetAccess(self, address: int, bytes: int, access: int, count: int) -> None:
+    def cuMemSetAccess(self, address: U64, bytes: U64, access: Pointer, count: U64) -> None:
         """Let kernels access what is mapped in a range."""
         inside = self._mapped_in(address, bytes)
         if not inside:
@@ -164,7 +166,7 @@ class VirtualMemoryCalls(DriverState):
             self._mapped[start].is_accessible = True
         self._adopt()
 
-    def cuMemUnmap(self, address: int, bytes: int) -> None:
+    def cuMemUnmap(self, address: U64, bytes: U64) -> None:
         """Let addresses lead nowhere again; mappings are taken back as a whole."""
         inside = self._mapped_in(address, bytes)
         if any(start < address or address + bytes < start + self._mapped[start].size for start in inside):

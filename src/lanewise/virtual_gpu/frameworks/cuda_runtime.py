@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lanewise.errors import LanewiseError
 from lanewise.virtual_gpu.driver.results import DriverError
 from lanewise.virtual_gpu.frameworks.patches import Patches
-from lanewise.virtual_gpu.runtime.entry_points import entry_points
-from lanewise.virtual_gpu.runtime.runtime import Runtime
+from lanewise.virtual_gpu.runtime.runtime import Runtime, entry_points
 
 if TYPE_CHECKING:
     from lanewise.virtual_gpu.frameworks.framework_state import FrameworkState

@@ -16,7 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lanewise.virtual_gpu.driver.entry_points import EntryPoint, entry_points
+from lanewise.virtual_gpu.driver.driver import entry_points
+from lanewise.virtual_gpu.driver.entry_points import EntryPoint
 from lanewise.virtual_gpu.driver.results import Result
 from lanewise.virtual_gpu.frameworks.patches import Patches
 from lanewise.virtual_gpu.library.stand_in import StandIn

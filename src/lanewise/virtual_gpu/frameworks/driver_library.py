@@ -1,7 +1,5 @@
 """Frameworks that call the driver from C: its library is loaded when one of them is imported."""
 
-from __future__ import annotations
-
 from lanewise.virtual_gpu.frameworks.framework_state import FrameworkState
 from lanewise.virtual_gpu.frameworks.patches import Patches
 from lanewise.virtual_gpu.library.loading import DriverLibrary

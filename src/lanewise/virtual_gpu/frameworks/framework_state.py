@@ -1,7 +1,5 @@
 """What the parts for frameworks share of a virtual GPU: its driver, and what each leaves for the others."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

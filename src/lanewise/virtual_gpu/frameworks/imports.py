@@ -1,7 +1,5 @@
 """Calls a function once a package is imported: at once if it is, else after its import."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Attributes of other libraries that are replaced for a while and put back at the end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import ExitStack
 

@@ -5,8 +5,6 @@ Programs rely on it: CuTe DSL asks for tensors that are aligned to 128 bytes. to
 place of the function: they raise the alignment and go on with the C library's.
 """
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import struct

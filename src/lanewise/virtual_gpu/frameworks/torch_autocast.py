@@ -82,10 +82,10 @@ def type_on_gpu(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         leaves = tree_leaves(named)
         before = {value.dtype for value in given if isinstance(value, torch.Tensor)}
         after = {leaf.dtype for leaf in leaves if isinstance(leaf, torch.Tensor)}
-        told = {leaf for leaf in leaves if isinstance(leaf, torch.dtype)}
-        told -= {value for value in given if isinstance(value, torch.dtype)}
-        if told:  # as torch.sum(x, dtype=torch.float32), whose operand keeps its type
-            return told.pop()
+        dtypes = {leaf for leaf in leaves if isinstance(leaf, torch.dtype)}
+        dtypes -= {value for value in given if isinstance(value, torch.dtype)}
+        if dtypes:  # as torch.sum(x, dtype=torch.float32), whose operand keeps its type
+            return dtypes.pop()
         return (after - before).pop() if after - before else _widest(before, after)
     return None
 

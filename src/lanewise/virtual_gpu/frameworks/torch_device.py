@@ -29,15 +29,15 @@ from lanewise.virtual_gpu.frameworks.torch_autocast import (
 )
 from lanewise.virtual_gpu.frameworks.torch_checks import TorchChecks
 from lanewise.virtual_gpu.frameworks.torch_cuda import install_torch_cuda
-from lanewise.virtual_gpu.frameworks.torch_dlpack import (
+from lanewise.virtual_gpu.frameworks.torch_extension import (
     DLPACK_CUDA,
     DLPACK_HOST,
     install_torch_dlpack,
+    install_torch_extension,
+    scaled_mm,
     set_capsule_device,
 )
-from lanewise.virtual_gpu.frameworks.torch_extension import install_torch_extension
 from lanewise.virtual_gpu.frameworks.torch_graphs import Recording, install_torch_graphs
-from lanewise.virtual_gpu.frameworks.torch_scaled_products import scaled_mm
 
 if TYPE_CHECKING:
     from lanewise.numpy_types import AnyArray

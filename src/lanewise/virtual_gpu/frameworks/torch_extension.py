@@ -1,4 +1,4 @@
-"""What a build of torch for CPUs lacks, where libraries ask for it directly: functions of C++, and libraries.
+"""What a build of torch for CPUs lacks: functions of C++, libraries, DLPack's device, block-scaled products.
 
 `torch.cuda._compile_kernel` asks the loader for the driver and for NVRTC by their names.
 """
@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
+from lanewise.linalg.block_scaling.formats import SwizzledScales
 from lanewise.virtual_gpu.frameworks.driver_library import install as load_driver_library
 from lanewise.virtual_gpu.frameworks.patches import Patches
 from lanewise.virtual_gpu.library.runtime_compiler import CompilerLibrary, load_compiler
@@ -84,3 +86,87 @@ def _compiler_library(own: Callable[[], object]) -> Any:
 def _handle_of(stream: torch.cuda.Stream) -> ctypes.c_void_p:
     """Return a stream as ctypes passes it to C."""
     return ctypes.c_void_p(stream.cuda_stream)
+
+
+#: Elements along K that share a scale factor, by the type of the factors.
+_BLOCKS = {torch.float8_e8m0fnu: 32, torch.float8_e4m3fn: 16}
+_E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=torch.float64)
+
+
+def scaled_mm(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Return what `torch._scaled_mm` does on a GPU; products without blocks are left to torch.
+
+    The scale factors lie in the 128×4 order of cuBLAS. The product is computed in float64 and rounded once.
+
+    >>> ones = torch.full((128, 64), 0x22, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+    >>> scale = torch.ones(128 * 8).to(torch.float8_e4m3fn)
+    >>> float(scaled_mm(ones, ones.T, scale, scale, out_dtype=torch.float32)[5, 7])
+    128.0
+    """
+    block = _BLOCKS.get(scale_a.dtype)
+    if block is None:
+        return torch._scaled_mm(a, b, scale_a, scale_b, *args, **kwargs)
+    bias, _, out_dtype = (*args, *[None] * 3)[:3]
+    bias, out_dtype = kwargs.get("bias", bias), kwargs.get("out_dtype", out_dtype)
+    left, right = (_numbers(matrix, scale, block) for matrix, scale in ((a, scale_a), (b.T, scale_b)))
+    product = left @ right.T
+    if bias is not None:
+        product += bias.double()
+    return product.to(out_dtype or a.dtype)
+
+
+def _numbers(matrix: Tensor, scale: Tensor, block: int) -> Tensor:
+    """Return the rows of a matrix in float64, each block times its factor."""
+    if matrix.dtype == torch.float4_e2m1fn_x2:
+        packed = matrix.contiguous().view(torch.uint8)
+        codes = torch.stack((packed & 15, packed >> 4), -1).flatten(-2).long()
+        numbers = _E2M1[codes & 7] * torch.where(codes > 7, -1.0, 1.0)
+    else:
+        numbers = matrix.double()
+    rows, k = numbers.shape
+    words = scale.flatten().view(torch.uint8).numpy()
+    factors = torch.from_numpy(SwizzledScales(words, rows, -(-k // block)).plain()).view(scale.dtype)
+    return numbers * factors.double().repeat_interleave(block, 1)[:, :k]
+
+
+#: Kinds of devices by the numbers of dlpack.h.
+DLPACK_HOST, DLPACK_CUDA = 1, 2
+#: Where the kind of the device stands in what a capsule of each name points to. The newer one begins with a
+#: version, the manager, its deleter and flags.
+_DEVICE_OFFSETS = {b"dltensor": 8, b"dltensor_versioned": 40}
+
+_api = ctypes.pythonapi
+_api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+_api.PyCapsule_GetPointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
+_api.PyCapsule_IsValid.restype = ctypes.c_int
+_api.PyCapsule_IsValid.argtypes = (ctypes.py_object, ctypes.c_char_p)
+
+
+def _capsule_device(capsule: object) -> ctypes.c_int32:
+    """Return the word of a capsule that has the kind of its device."""
+    for name, offset in _DEVICE_OFFSETS.items():
+        if _api.PyCapsule_IsValid(capsule, name):
+            return ctypes.c_int32.from_address(_api.PyCapsule_GetPointer(capsule, name) + offset)
+    raise TypeError("the capsule is not one of DLPack's, or its tensor was taken from it already")
+
+
+def set_capsule_device(capsule: object, kind: int) -> None:
+    """Change the kind of the device that a capsule names."""
+    _capsule_device(capsule).value = kind
+
+
+def install_torch_dlpack(gpu: FrameworkState, patches: Patches) -> None:
+    """Let torch take capsules of the virtual device, until the patches are taken back."""
+
+    def from_dlpack(own: Callable[..., torch.Tensor], value: object, **options: object) -> torch.Tensor:
+        capsule = value.__dlpack__() if hasattr(value, "__dlpack__") else value
+        word = _capsule_device(capsule)
+        on_device = word.value == DLPACK_CUDA
+        word.value = DLPACK_HOST if on_device else word.value
+        result = own(capsule, **options)
+        if on_device:
+            gpu.torch.add(result)
+        return result
+
+    patches.wrap(torch, "from_dlpack", from_dlpack)
+    patches.wrap(torch.utils.dlpack, "from_dlpack", from_dlpack)

@@ -408,12 +408,12 @@ def with_names(ptx: str, kernel: str, source: object) -> str:
     'k(.param .u64 x_ptr, .param .u32 n, .param .u64 k_param_2)'
     """
     names = list(_parameter_names(getattr(source, "signature", {})))
-    taken = set(re.findall(r"[\w$]+", ptx))
+    in_use = set(re.findall(r"[\w$]+", ptx))
 
     def named(match: re.Match[str]) -> str:
         number = int(match[1])
         own = names[number] if number < len(names) else ""
-        return own if own.isascii() and own.isidentifier() and own not in taken else match[0]
+        return own if own.isascii() and own.isidentifier() and own not in in_use else match[0]
 
     return re.sub(rf"\b{re.escape(kernel)}_param_(\d+)\b", named, ptx)
 

@@ -1,7 +1,5 @@
 """A shared library as an ELF file, written without a linker: names, their code, and one word of data."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 

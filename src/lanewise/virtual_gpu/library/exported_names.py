@@ -1,10 +1,8 @@
 """The names that the library exports: the declared entry points, and those that are not supported."""
 
-from __future__ import annotations
-
 from functools import cache
 
-from lanewise.virtual_gpu.driver.entry_points import entry_points
+from lanewise.virtual_gpu.driver.driver import entry_points
 
 #: The other entry points of CUDA 13's driver, without `cu` before their names; at the end old ones.
 _OTHERS = """

@@ -1,11 +1,8 @@
 """The library with the driver's name, loaded into this process before a program asks for it."""
 
-from __future__ import annotations
-
 import ctypes
 
-from lanewise.virtual_gpu.driver.driver import Driver
-from lanewise.virtual_gpu.driver.entry_points import entry_points
+from lanewise.virtual_gpu.driver.driver import Driver, entry_points
 from lanewise.virtual_gpu.driver.results import Result
 from lanewise.virtual_gpu.library.exported_names import exported_name, exported_names
 from lanewise.virtual_gpu.library.stand_in import Arguments, StandIn

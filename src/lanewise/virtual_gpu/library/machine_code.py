@@ -5,8 +5,6 @@ arguments, and calls the function whose address Python wrote into the library: `
 stack)`. Without it, the result is CUDA_ERROR_DEINITIALIZED.
 """
 
-from __future__ import annotations
-
 import platform
 import struct
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A library that has the SONAME of another one and is loaded first answers every later dlopen of that name.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

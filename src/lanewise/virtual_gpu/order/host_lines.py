@@ -1,7 +1,5 @@
 """The line of the program that called into a framework or into the driver."""
 
-from __future__ import annotations
-
 import os
 import sys
 import sysconfig

@@ -4,8 +4,6 @@ The library's code keeps the frame pointer of its caller, and programs are built
 tables, so that the frames of host code can be walked; `addr2line` of binutils reads the tables.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import struct

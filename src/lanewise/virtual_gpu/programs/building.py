@@ -1,7 +1,5 @@
 """nvcc and the host's compiler make a shared library of a program's source, with PTX in it."""
 
-from __future__ import annotations
-
 import json
 import re
 import tempfile
@@ -9,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lanewise import disk_cache
-from lanewise.errors import LanewiseError
+from lanewise.errors import LanewiseError, install_command
 from lanewise.hints import missing_file
 from lanewise.isa.archs import arch_number
 from lanewise.ptx.tools.offline_compiler import find_nvcc, host_compiler
@@ -55,7 +53,7 @@ def build(file: Path, arch: str, options: Iterable[str] = ()) -> Path:
         )
         raise ToolMissing(
             f"{file} has host code: {lacking} would be needed to build it, and is not installed; "
-            'pip install "lanewise[test]" brings nvcc'
+            f"{install_command('test')} brings nvcc"
         )
     options = [option for option in options if option not in _LOADED]  # the linker need not find them
     target = arch.replace("sm_", "compute_")

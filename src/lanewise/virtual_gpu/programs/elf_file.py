@@ -1,7 +1,5 @@
 """An ELF file of 64 bits: segments, symbols and imports, to load a program; the registers of a cubin."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from lanewise.errors import LanewiseError
 from lanewise.virtual_gpu.library.machine_code import X86_64, this_processor
 from lanewise.virtual_gpu.programs.elf_file import EXECUTABLE_TYPE, ElfFile
-from lanewise.virtual_gpu.runtime.entry_points import exported_names
+from lanewise.virtual_gpu.runtime.runtime import exported_names
 
 if TYPE_CHECKING:
     from lanewise.virtual_gpu.library.program_libraries import RuntimeLibrary

@@ -1,7 +1,5 @@
 """A program in this process: its library is loaded, and main() is called in a thread."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

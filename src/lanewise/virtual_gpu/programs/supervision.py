@@ -1,7 +1,5 @@
 """A program runs in a child process, so that a crash of its host code ends in a sentence and a status."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -1,11 +1,11 @@
 """Entry points of the runtime about graphs whose records differ from the driver's."""
 
-from __future__ import annotations
-
 import ctypes
 from functools import partial
+from typing import Annotated
 
 from lanewise.virtual_gpu.driver import DriverError, Result
+from lanewise.virtual_gpu.driver.entry_points import I32, U64, Handle, Pointer
 from lanewise.virtual_gpu.driver.graphs import Graph, Node, NodeKind, Work
 from lanewise.virtual_gpu.runtime.memory import MemoryCalls
 
@@ -18,11 +18,13 @@ _RECORD, _COPY_IN_RECORD = 16, 16
 class GraphCalls(MemoryCalls):
     """Graphs, in the runtime's words."""
 
-    def cudaGraphInstantiate(self, graph: int, flags: int) -> int:
+    def cudaGraphInstantiate(self, graph: Handle, flags: U64) -> Annotated[Handle, "executable"]:
         """Return a graph that can be launched."""
         return self.driver.cuGraphInstantiateWithFlags(graph, flags)
 
-    def cudaGraphGetEdges(self, graph: int, before: int, after: int, data: int, count: int) -> None:
+    def cudaGraphGetEdges(
+        self, graph: Handle, before: Pointer, after: Pointer, data: Pointer, count: Pointer
+    ) -> None:
         """Write which nodes depend on which, or how many such pairs there are."""
         nodes = self.driver.known(graph, Graph).nodes
         pairs = [(first.handle, node.handle) for node in nodes for first in node.before]
@@ -33,7 +35,9 @@ class GraphCalls(MemoryCalls):
             (ctypes.c_uint64 * most).from_address(after)[:] = [then for _, then in pairs[:most]]
         room.value = len(pairs)
 
-    def cudaGraphNodeGetDependencies(self, node: int, nodes: int, data: int, count: int) -> None:
+    def cudaGraphNodeGetDependencies(
+        self, node: Handle, nodes: Pointer, data: Pointer, count: Pointer
+    ) -> None:
         """Write the nodes that a node depends on, or how many there are."""
         self.driver.cuGraphNodeGetDependencies(node, nodes, count)
 
@@ -46,40 +50,51 @@ class GraphCalls(MemoryCalls):
         arguments, extra = (ctypes.c_uint64 * 2).from_address(parameters + 40)
         return self.driver.kernel_work(function, sizes, arguments, extra)
 
-    def cudaGraphAddKernelNode(self, graph: int, dependencies: int, count: int, parameters: int) -> int:
+    def cudaGraphAddKernelNode(
+        self, graph: Handle, dependencies: Pointer, count: U64, parameters: Pointer
+    ) -> Annotated[Handle, "node"]:
         """Return a new node that launches a kernel."""
         work = self._kernel(parameters)
         return self.driver.add_to(graph, dependencies, count, NodeKind.KERNEL, work).handle
 
-    def cudaGraphKernelNodeSetParams(self, node: int, parameters: int) -> None:
+    def cudaGraphKernelNodeSetParams(self, node: Handle, parameters: Pointer) -> None:
         """Change the launch of a node."""
         self.driver.known(node, Node).work = self._kernel(parameters)
 
-    def cudaGraphExecKernelNodeSetParams(self, executable: int, node: int, parameters: int) -> None:
+    def cudaGraphExecKernelNodeSetParams(self, executable: Handle, node: Handle, parameters: Pointer) -> None:
         """Change the launch of a node of an executable graph."""
         self.driver.set_work(executable, node, self._kernel(parameters))
 
     # copies and fills ---------------------------------------------------------------------------------------
 
-    def cudaGraphAddMemcpyNode(self, graph: int, dependencies: int, count: int, parameters: int) -> int:
+    def cudaGraphAddMemcpyNode(
+        self, graph: Handle, dependencies: Pointer, count: U64, parameters: Pointer
+    ) -> Annotated[Handle, "node"]:
         """Return a new node that copies a box."""
         work = self.copy_work(parameters)
         return self.driver.add_to(graph, dependencies, count, NodeKind.MEMCPY, work).handle
 
-    def cudaGraphExecMemcpyNodeSetParams(self, executable: int, node: int, parameters: int) -> None:
+    def cudaGraphExecMemcpyNodeSetParams(self, executable: Handle, node: Handle, parameters: Pointer) -> None:
         """Change the copy of a node of an executable graph."""
         self.driver.set_work(executable, node, self.copy_work(parameters))
 
     def cudaGraphAddMemcpyNode1D(
-        self, graph: int, dependencies: int, count: int, target: int, source: int, bytes: int, kind: int
-    ) -> int:
+        self,
+        graph: Handle,
+        dependencies: Pointer,
+        count: U64,
+        target: U64,
+        source: U64,
+        bytes: U64,
+        kind: I32,
+    ) -> Annotated[Handle, "node"]:
         """Return a new node that copies bytes."""
         return self.driver.add_to(
             graph, dependencies, count, NodeKind.MEMCPY, lambda: self.driver.cuMemcpy(target, source, bytes)
         ).handle
 
     def cudaGraphExecMemcpyNodeSetParams1D(
-        self, executable: int, node: int, target: int, source: int, bytes: int, kind: int
+        self, executable: Handle, node: Handle, target: U64, source: U64, bytes: U64, kind: I32
     ) -> None:
         """Change the copy of a node of an executable graph."""
         self.driver.set_work(executable, node, lambda: self.driver.cuMemcpy(target, source, bytes))
@@ -94,42 +109,50 @@ class GraphCalls(MemoryCalls):
         work = partial(self.cudaMemcpyFromSymbol, *copy)
         return self.driver.add_to(graph, dependencies, count, NodeKind.MEMCPY, work).handle
 
-    def cudaGraphAddMemsetNode(self, graph: int, dependencies: int, count: int, parameters: int) -> int:
+    def cudaGraphAddMemsetNode(
+        self, graph: Handle, dependencies: Pointer, count: U64, parameters: Pointer
+    ) -> Annotated[Handle, "node"]:
         """Return a new node that fills memory."""
         return self.driver.cuGraphAddMemsetNode(graph, dependencies, count, parameters)
 
-    def cudaGraphExecMemsetNodeSetParams(self, executable: int, node: int, parameters: int) -> None:
+    def cudaGraphExecMemsetNodeSetParams(self, executable: Handle, node: Handle, parameters: Pointer) -> None:
         """Change the fill of a node of an executable graph."""
         self.driver.set_work(executable, node, self.driver.fill_work(parameters))
 
-    def cudaGraphExecHostNodeSetParams(self, executable: int, node: int, parameters: int) -> None:
+    def cudaGraphExecHostNodeSetParams(self, executable: Handle, node: Handle, parameters: Pointer) -> None:
         """Change the function of the host that a node of an executable graph calls."""
         self.driver.set_work(executable, node, self.driver.host_work(parameters))
 
     # memory of graphs ---------------------------------------------------------------------------------------
 
-    def cudaGraphAddMemAllocNode(self, graph: int, dependencies: int, count: int, parameters: int) -> int:
+    def cudaGraphAddMemAllocNode(
+        self, graph: Handle, dependencies: Pointer, count: U64, parameters: Pointer
+    ) -> Annotated[Handle, "node"]:
         """Return a new node that allocates memory, which is there from now on; write its address."""
         bytes = ctypes.c_uint64.from_address(parameters + _ALLOCATED_BYTES).value
         address = ctypes.c_uint64.from_address(parameters + _ALLOCATED_ADDRESS)
         address.value, work = self.driver.graph_memory(bytes)
         return self.driver.add_to(graph, dependencies, count, NodeKind.MEM_ALLOC, work).handle
 
-    def cudaGraphAddMemFreeNode(self, graph: int, dependencies: int, count: int, address: int) -> int:
+    def cudaGraphAddMemFreeNode(
+        self, graph: Handle, dependencies: Pointer, count: U64, address: U64
+    ) -> Annotated[Handle, "node"]:
         """Return a new node that gives back memory; it stays, because the graph may be launched again."""
         return self.driver.add_to(graph, dependencies, count, NodeKind.MEM_FREE, lambda: None).handle
 
-    def cudaDeviceGraphMemTrim(self, device: int) -> None:
+    def cudaDeviceGraphMemTrim(self, device: I32) -> None:
         """Do nothing: memory of graphs stays with them."""
 
-    def cudaDeviceGetGraphMemAttribute(self, device: int, attribute: int, value: int) -> None:
+    def cudaDeviceGetGraphMemAttribute(self, device: I32, attribute: I32, value: Pointer) -> None:
         """Write the bytes that graphs use: all bytes in use are counted."""
         ctypes.c_uint64.from_address(value).value = self.driver.memory.used
 
-    def cudaDeviceSetGraphMemAttribute(self, device: int, attribute: int, value: int) -> None:
+    def cudaDeviceSetGraphMemAttribute(self, device: I32, attribute: I32, value: Pointer) -> None:
         """Do nothing: what was used at most is not forgotten."""
 
-    def cudaGraphAddNode(self, graph: int, dependencies: int, data: int, count: int, parameters: int) -> int:
+    def cudaGraphAddNode(
+        self, graph: Handle, dependencies: Pointer, data: Pointer, count: U64, parameters: Pointer
+    ) -> Annotated[Handle, "node"]:
         """Return a new node of the kind that a record says."""
         kind, record = ctypes.c_int32.from_address(parameters).value, parameters + _RECORD
         match kind:

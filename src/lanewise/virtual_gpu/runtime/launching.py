@@ -1,13 +1,14 @@
 """Entry points of the runtime about kernels: what nvcc registers, launches, attributes, streams."""
 
-from __future__ import annotations
-
 import ctypes
 from math import prod
+from typing import Annotated
 
 from lanewise.isa.launch_limits import LARGEST_BLOCK, LARGEST_GRID, MOST_THREADS
 from lanewise.virtual_gpu.driver import Driver, DriverError, Result
+from lanewise.virtual_gpu.driver.entry_points import I32, U32, U64, Handle, Pointer, Text
 from lanewise.virtual_gpu.driver.state import PerThread
+from lanewise.virtual_gpu.runtime.entry_points import Dim3
 from lanewise.virtual_gpu.runtime.registered import Registered
 
 Three = tuple[int, int, int]
@@ -40,14 +41,14 @@ class LaunchCalls:
 
     # what nvcc writes ---------------------------------------------------------------------------------------
 
-    def nvcc_RegisterFatBinary(self, image: int) -> int:
+    def nvcc_RegisterFatBinary(self, image: Pointer) -> int:
         """Keep a fatbin; return its handle."""
         return self.registered.add_fatbin(image)
 
-    def nvcc_RegisterFatBinaryEnd(self, fatbin: int) -> None:
+    def nvcc_RegisterFatBinaryEnd(self, fatbin: Handle) -> None:
         """Do nothing: a fatbin is loaded when something of it is used."""
 
-    def nvcc_UnregisterFatBinary(self, fatbin: int) -> None:
+    def nvcc_UnregisterFatBinary(self, fatbin: Handle) -> None:
         """Do nothing: the program is at its end."""
 
     def nvcc_RegisterFunction(self, fatbin: int, host: int, device: str, name: str, *limits: int) -> None:
@@ -62,17 +63,19 @@ class LaunchCalls:
         """Keep a managed variable, which the host finds by an address in memory."""
         self.registered.add_managed(fatbin, host, device)
 
-    def nvcc_InitModule(self, fatbin: int) -> int:
+    def nvcc_InitModule(self, fatbin: Handle) -> int:
         """Load a fatbin, so that managed variables have an address; return that it is done."""
         self.registered.load_handle(fatbin)
         return 1
 
-    def nvcc_PushCallConfiguration(self, grid: Three, block: Three, shared_bytes: int, stream: int) -> int:
+    def nvcc_PushCallConfiguration(self, grid: Dim3, block: Dim3, shared_bytes: U64, stream: Handle) -> int:
         """Keep what stands between <<< and >>> until the kernel's host function asks for it."""
         self._configurations().append((grid, block, shared_bytes, stream))
         return 0
 
-    def nvcc_PopCallConfiguration(self, grid: int, block: int) -> tuple[int, int]:
+    def nvcc_PopCallConfiguration(
+        self, grid: Pointer, block: Pointer
+    ) -> Annotated[tuple[U64, Handle], "shared_bytes stream", 2]:
         """Write and return what stood between <<< and >>>."""
         own_grid, own_block, shared_bytes, stream = self._configurations().pop()
         (ctypes.c_uint32 * 3).from_address(grid)[:] = list(own_grid)
@@ -88,7 +91,13 @@ class LaunchCalls:
     # launches -----------------------------------------------------------------------------------------------
 
     def cudaLaunchKernel(
-        self, function: int, grid: Three, block: Three, parameters: int, shared_bytes: int, stream: int
+        self,
+        function: Pointer,
+        grid: Dim3,
+        block: Dim3,
+        parameters: Pointer,
+        shared_bytes: U64,
+        stream: Handle,
     ) -> None:
         """Launch a kernel by the address of its host function."""
         _require_sizes(grid, block)
@@ -98,30 +107,36 @@ class LaunchCalls:
     nvcc_LaunchKernel = cudaLaunchKernel
 
     def cudaLaunchCooperativeKernel(
-        self, function: int, grid: Three, block: Three, parameters: int, shared_bytes: int, stream: int
+        self,
+        function: Pointer,
+        grid: Dim3,
+        block: Dim3,
+        parameters: Pointer,
+        shared_bytes: U64,
+        stream: Handle,
     ) -> None:
         """Launch a kernel whose blocks wait for each other."""
         _require_sizes(grid, block)
         handle = self.registered.function(function)
         self.driver.cuLaunchCooperativeKernel(handle, *grid, *block, shared_bytes, stream, parameters)
 
-    def cudaLaunchKernelExC(self, config: int, function: int, parameters: int) -> None:
+    def cudaLaunchKernelExC(self, config: Pointer, function: Pointer, parameters: Pointer) -> None:
         """Launch a kernel as a record says, which is the driver's."""
         self.driver.cuLaunchKernelEx(config, self.registered.function(function), parameters, 0)
 
     # functions ----------------------------------------------------------------------------------------------
 
-    def cudaGetKernel(self, function: int) -> int:
+    def cudaGetKernel(self, function: Pointer) -> Annotated[Handle, "kernel"]:
         """Return the handle of a kernel."""
         return self.registered.function(function)
 
     nvcc_GetKernel = cudaGetKernel
 
-    def cudaGetFuncBySymbol(self, symbol: int) -> int:
+    def cudaGetFuncBySymbol(self, symbol: Pointer) -> Annotated[Handle, "function"]:
         """Return the handle of a kernel."""
         return self.registered.function(symbol)
 
-    def cudaFuncGetAttributes(self, attributes: int, function: int) -> None:
+    def cudaFuncGetAttributes(self, attributes: Pointer, function: Pointer) -> None:
         """Write the attributes of a kernel."""
         handle = self.registered.function(function)
         target = _Attributes.from_address(attributes)
@@ -133,83 +148,99 @@ class LaunchCalls:
         for name, number in numbers.items():
             setattr(target, name, self.driver.cuFuncGetAttribute(number, handle))
 
-    def cudaFuncSetAttribute(self, function: int, attribute: int, value: int) -> None:
+    def cudaFuncSetAttribute(self, function: Pointer, attribute: I32, value: I32) -> None:
         """Keep an attribute of a kernel."""
         self.driver.cuFuncSetAttribute(self.registered.function(function), attribute, value)
 
-    def cudaFuncSetCacheConfig(self, function: int, config: int) -> None:
+    def cudaFuncSetCacheConfig(self, function: Pointer, config: I32) -> None:
         """Do nothing: the machine has no cache."""
         self.registered.function(function)
 
     cudaFuncSetSharedMemConfig = cudaFuncSetCacheConfig
 
-    def cudaFuncGetName(self, function: int) -> int:
+    def cudaFuncGetName(self, function: Pointer) -> Annotated[Pointer, "name"]:
         """Return the address of the name of a kernel."""
         return self.driver.cuFuncGetName(self.registered.function(function))
 
-    def cudaFuncGetParamInfo(self, function: int, index: int) -> tuple[int, int]:
+    def cudaFuncGetParamInfo(
+        self, function: Pointer, index: U64
+    ) -> Annotated[tuple[U64, U64], "offset bytes", 2]:
         """Return the offset and the bytes of a parameter."""
         return self.driver.cuFuncGetParamInfo(self.registered.function(function), index)
 
     # occupancy ----------------------------------------------------------------------------------------------
 
     def cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-        self, function: int, threads: int, shared_bytes: int, flags: int = 0
-    ) -> int:
+        self, function: Pointer, threads: I32, shared_bytes: U64
+    ) -> Annotated[I32, "blocks"]:
         """Return how many blocks of a kernel a multiprocessor holds; 0 if not even one fits."""
         handle = self.registered.function(function)
         return self.driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(handle, threads, shared_bytes)
 
-    cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags = cudaOccupancyMaxActiveBlocksPerMultiprocessor
+    def cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        self, function: Pointer, threads: I32, shared_bytes: U64, flags: U32
+    ) -> Annotated[I32, "blocks"]:
+        """Return how many blocks of a kernel a multiprocessor holds; flags are about its caches."""
+        return self.cudaOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, shared_bytes)
 
-    def cudaOccupancyAvailableDynamicSMemPerBlock(self, function: int, blocks: int, threads: int) -> int:
+    def cudaOccupancyAvailableDynamicSMemPerBlock(
+        self, function: Pointer, blocks: I32, threads: I32
+    ) -> Annotated[U64, "bytes"]:
         """Return the bytes of dynamic shared memory that a block may have beside others."""
         handle = self.registered.function(function)
         return self.driver.cuOccupancyAvailableDynamicSMemPerBlock(handle, blocks, threads)
 
-    def cudaOccupancyMaxPotentialClusterSize(self, function: int, config: int) -> int:
+    def cudaOccupancyMaxPotentialClusterSize(
+        self, function: Pointer, config: Pointer
+    ) -> Annotated[I32, "size"]:
         """Return the blocks of the largest cluster that is portable."""
         return 8
 
-    def cudaOccupancyMaxActiveClusters(self, function: int, config: int) -> int:
+    def cudaOccupancyMaxActiveClusters(
+        self, function: Pointer, config: Pointer
+    ) -> Annotated[I32, "clusters"]:
         """Return how many clusters of a launch fit: one for every 16 multiprocessors."""
         return max(1, self.driver.device.multiprocessors // 16)
 
     # streams ------------------------------------------------------------------------------------------------
 
-    def cudaStreamCreate(self) -> int:
+    def cudaStreamCreate(self) -> Annotated[Handle, "stream"]:
         """Return a new stream that waits for the default stream."""
         return self.driver.cuStreamCreate(0)
 
-    def cudaEventCreate(self) -> int:
+    def cudaEventCreate(self) -> Annotated[Handle, "event"]:
         """Return a new event that keeps its time."""
         return self.driver.cuEventCreate(0)
 
-    def cudaStreamGetId(self, stream: int) -> int:
+    def cudaStreamGetId(self, stream: Handle) -> Annotated[U64, "id", 1]:
         """Return the handle of a stream, which is a number of its own."""
         self.driver.stream(stream)
         return stream
 
-    def cudaStreamGetDevice(self, stream: int) -> int:
+    def cudaStreamGetDevice(self, stream: Handle) -> Annotated[I32, "device", 1]:
         """Return device 0, which is the only one."""
         self.driver.stream(stream)
         return 0
 
-    def cudaStreamSetAttribute(self, stream: int, attribute: int, value: int) -> None:
+    def cudaStreamSetAttribute(self, stream: Handle, attribute: I32, value: Pointer) -> None:
         """Do nothing: attributes are about caches and priorities."""
         self.driver.stream(stream)
 
-    def cudaStreamAddCallback(self, stream: int, function: int, data: int, flags: int) -> None:
+    def cudaStreamAddCallback(self, stream: Handle, function: Pointer, data: Pointer, flags: U32) -> None:
         """Call a function of the host at once, with the stream and that there was no error."""
         self.driver.stream(stream)
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)
         kind(function)(stream, 0, data)
 
-    def cudaGetDriverEntryPoint(self, symbol: str, flags: int, status: int) -> int:
+    def cudaGetDriverEntryPoint(
+        self, symbol: Text, flags: U64, status: Pointer
+    ) -> Annotated[Pointer, "function", 1]:
         """Return the address of an entry point of the driver."""
         return self.cudaGetDriverEntryPointByVersion(symbol, 13000, flags, status)
 
-    def cudaGetDriverEntryPointByVersion(self, symbol: str, version: int, flags: int, status: int) -> int:
+    def cudaGetDriverEntryPointByVersion(
+        self, symbol: Text, version: U32, flags: U64, status: Pointer
+    ) -> Annotated[Pointer, "function", 1]:
         """Return the address of an entry point of the driver; 0 and a status if there is none."""
         place = self.driver.entry_point(symbol, version)
         if status:

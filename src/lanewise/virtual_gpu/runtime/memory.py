@@ -1,9 +1,7 @@
 """Entry points of the runtime about the device, memory, arrays and textures."""
 
-from __future__ import annotations
-
 import ctypes
-from typing import Any
+from typing import Annotated, Any
 
 from lanewise.virtual_gpu.driver import Driver, DriverError, Result
 from lanewise.virtual_gpu.driver.arrays import (
@@ -14,7 +12,9 @@ from lanewise.virtual_gpu.driver.arrays import (
     TexelArray,
     TextureSettings,
 )
+from lanewise.virtual_gpu.driver.entry_points import I32, U32, U64, Handle, Pointer, Text
 from lanewise.virtual_gpu.driver.graphs import NodeKind, Work, with_copy
+from lanewise.virtual_gpu.runtime.entry_points import Extent, PitchedMemory
 from lanewise.virtual_gpu.runtime.properties import write_properties
 from lanewise.virtual_gpu.runtime.registered import Registered
 
@@ -81,7 +81,7 @@ class MemoryCalls:
 
     # device -------------------------------------------------------------------------------------------------
 
-    def cudaRuntimeGetVersion(self) -> int:
+    def cudaRuntimeGetVersion(self) -> Annotated[I32, "version"]:
         """Return the version of the runtime."""
         return _RUNTIME_VERSION
 
@@ -90,112 +90,114 @@ class MemoryCalls:
 
     cudaProfilerStop = cudaCtxResetPersistingL2Cache = cudaProfilerStart
 
-    def cudaSetDevice(self, device: int) -> None:
+    def cudaSetDevice(self, device: I32) -> None:
         """Do nothing for device 0, which is the only one."""
         self.driver.require_device(device)
 
-    def cudaInitDevice(self, device: int, device_flags: int, flags: int) -> None:
+    def cudaInitDevice(self, device: I32, device_flags: U32, flags: U32) -> None:
         """Do nothing for device 0, which is the only one."""
         self.driver.require_device(device)
 
-    def cudaGetDevice(self) -> int:
+    def cudaGetDevice(self) -> Annotated[I32, "device"]:
         """Return device 0, which is the only one."""
         return 0
 
-    def cudaChooseDevice(self, properties: int) -> int:
+    def cudaChooseDevice(self, properties: Pointer) -> Annotated[I32, "device"]:
         """Return device 0, which is the only one."""
         return 0
 
-    def cudaDeviceGetByPCIBusId(self, id: str) -> int:
+    def cudaDeviceGetByPCIBusId(self, id: Text) -> Annotated[I32, "device"]:
         """Return device 0, which is the only one."""
         return 0
 
-    def cudaSetValidDevices(self, devices: int, count: int) -> None:
+    def cudaSetValidDevices(self, devices: Pointer, count: I32) -> None:
         """Do nothing: device 0 is the only one."""
 
-    def cudaSetDeviceFlags(self, flags: int) -> None:
+    def cudaSetDeviceFlags(self, flags: U32) -> None:
         """Do nothing: flags say how a host thread waits, and nothing is waited for."""
 
-    def cudaGetDeviceFlags(self) -> int:
+    def cudaGetDeviceFlags(self) -> Annotated[U32, "flags"]:
         """Return that host memory can be mapped (cudaDeviceMapHost)."""
         return 8
 
-    def cudaGetDeviceProperties(self, properties: int, device: int) -> None:
+    def cudaGetDeviceProperties(self, properties: Pointer, device: I32) -> None:
         """Write the properties of the device as CUDA 13 has them."""
         self.driver.require_device(device)
         write_properties(properties, self.driver, 13)
 
-    def cudaGetDeviceProperties_v2(self, properties: int, device: int) -> None:
+    def cudaGetDeviceProperties_v2(self, properties: Pointer, device: I32) -> None:
         """Write the properties of the device as CUDA 12 has them."""
         self.driver.require_device(device)
         write_properties(properties, self.driver, 12)
 
-    def cudaDeviceEnablePeerAccess(self, peer: int, flags: int) -> None:
+    def cudaDeviceEnablePeerAccess(self, peer: I32, flags: U32) -> None:
         """Answer that there is no other device."""
         raise DriverError(Result.INVALID_DEVICE, "there is one device: it has no peer")
 
-    def cudaDeviceDisablePeerAccess(self, peer: int) -> None:
+    def cudaDeviceDisablePeerAccess(self, peer: I32) -> None:
         """Answer that there is no other device."""
         raise DriverError(Result.INVALID_DEVICE, "there is one device: it has no peer")
 
-    def cudaDeviceGetP2PAttribute(self, attribute: int, source: int, target: int) -> int:
+    def cudaDeviceGetP2PAttribute(self, attribute: I32, source: I32, target: I32) -> Annotated[I32, "value"]:
         """Answer that there is no other device."""
         raise DriverError(Result.INVALID_DEVICE, "there is one device: it has no peer")
 
     # memory -------------------------------------------------------------------------------------------------
 
-    def cudaMalloc(self, bytes: int) -> int:
+    def cudaMalloc(self, bytes: U64) -> Annotated[U64, "address"]:
         """Return the address of new memory; 0 bytes are none."""
         return self.driver.cuMemAlloc_v2(bytes) if bytes else 0
 
-    def cudaMallocHost(self, bytes: int) -> int:
+    def cudaMallocHost(self, bytes: U64) -> Annotated[U64, "address"]:
         """Return the address of new host memory; 0 bytes are none."""
         return self.driver.cuMemAllocHost_v2(bytes) if bytes else 0
 
-    def cudaMallocManaged(self, bytes: int, flags: int) -> int:
+    def cudaMallocManaged(self, bytes: U64, flags: U32) -> Annotated[U64, "address"]:
         """Return the address of new memory that host and device use."""
         return self.driver.cuMemAllocManaged(bytes, flags)
 
-    def cudaMallocPitch(self, width: int, height: int) -> tuple[int, int]:
+    def cudaMallocPitch(self, width: U64, height: U64) -> Annotated[tuple[U64, U64], "address pitch"]:
         """Return the address of new memory for rows, and the bytes from one row to the next."""
         return self.driver.cuMemAllocPitch_v2(width, height, 4)
 
-    def cudaMalloc3D(self, pitched: int, extent: int) -> None:
+    def cudaMalloc3D(self, pitched: Pointer, extent: Extent) -> None:
         """Write address and pitch of new memory for planes of rows."""
         width, height, depth = (ctypes.c_uint64 * 3).from_address(extent)
         start, pitch = self.driver.cuMemAllocPitch_v2(width, height * depth, 4)
         target = _Pitched.from_address(pitched)
         target.start, target.pitch, target.width, target.height = start, pitch, width, height
 
-    def cudaFreeHost(self, address: int) -> None:
+    def cudaFreeHost(self, address: U64) -> None:
         """Give back host memory; a null pointer is none."""
         self.driver.cuMemFreeHost(address)
 
-    def cudaHostGetFlags(self, address: int) -> int:
+    def cudaHostGetFlags(self, address: U64) -> Annotated[U32, "flags"]:
         """Return that host memory is mapped (cudaHostAllocMapped)."""
         self.driver.cuMemGetAddressRange_v2(address)
         return 2
 
-    def cudaMemcpy(self, target: int, source: int, bytes: int, kind: int) -> None:
+    def cudaMemcpy(self, target: U64, source: U64, bytes: U64, kind: I32) -> None:
         """Copy bytes; addresses say themselves on which side they are."""
         self.driver.cuMemcpy(target, source, bytes)
 
-    def cudaMemcpyAsync(self, target: int, source: int, bytes: int, kind: int, stream: int) -> None:
+    def cudaMemcpyAsync(self, target: U64, source: U64, bytes: U64, kind: I32, stream: Handle) -> None:
         """Copy bytes in a stream."""
         self.driver.cuMemcpyAsync(target, source, bytes, stream)
 
-    def cudaMemcpyPeer(self, target: int, to: int, source: int, of: int, bytes: int) -> None:
+    def cudaMemcpyPeer(
+        self, target: U64, target_device: I32, source: U64, source_device: I32, bytes: U64
+    ) -> None:
         """Copy bytes within the only device."""
-        self.driver.require_device(to)
-        self.driver.require_device(of)
+        self.driver.require_device(target_device)
+        self.driver.require_device(source_device)
         self.driver.cuMemcpy(target, source, bytes)
 
     def cudaMemcpyPeerAsync(
-        self, target: int, to: int, source: int, of: int, bytes: int, stream: int
+        self, target: U64, target_device: I32, source: U64, source_device: I32, bytes: U64, stream: Handle
     ) -> None:
         """Copy bytes within the only device."""
-        self.driver.require_device(to)
-        self.driver.require_device(of)
+        self.driver.require_device(target_device)
+        self.driver.require_device(source_device)
         self.driver.cuMemcpyAsync(target, source, bytes, stream)
 
     def _symbol(self, symbol: int, offset: int, bytes: int) -> int:
@@ -207,45 +209,45 @@ class MemoryCalls:
             )
         return start + offset
 
-    def cudaMemcpyToSymbol(self, symbol: int, source: int, bytes: int, offset: int, kind: int) -> None:
+    def cudaMemcpyToSymbol(self, symbol: Pointer, source: U64, bytes: U64, offset: U64, kind: I32) -> None:
         """Copy bytes to a variable."""
         self.driver.cuMemcpy(self._symbol(symbol, offset, bytes), source, bytes)
 
-    def cudaMemcpyFromSymbol(self, target: int, symbol: int, bytes: int, offset: int, kind: int) -> None:
+    def cudaMemcpyFromSymbol(self, target: U64, symbol: Pointer, bytes: U64, offset: U64, kind: I32) -> None:
         """Copy bytes of a variable."""
         self.driver.cuMemcpy(target, self._symbol(symbol, offset, bytes), bytes)
 
     def cudaMemcpyToSymbolAsync(
-        self, symbol: int, source: int, bytes: int, offset: int, kind: int, stream: int
+        self, symbol: Pointer, source: U64, bytes: U64, offset: U64, kind: I32, stream: Handle
     ) -> None:
         """Copy bytes to a variable in a stream."""
         self.driver.cuMemcpyAsync(self._symbol(symbol, offset, bytes), source, bytes, stream)
 
     def cudaMemcpyFromSymbolAsync(
-        self, target: int, symbol: int, bytes: int, offset: int, kind: int, stream: int
+        self, target: U64, symbol: Pointer, bytes: U64, offset: U64, kind: I32, stream: Handle
     ) -> None:
         """Copy bytes of a variable in a stream."""
         self.driver.cuMemcpyAsync(target, self._symbol(symbol, offset, bytes), bytes, stream)
 
-    def cudaGetSymbolAddress(self, symbol: int) -> int:
+    def cudaGetSymbolAddress(self, symbol: Pointer) -> Annotated[U64, "address"]:
         """Return the address of a variable."""
         return self.registered.variable(symbol)[0]
 
-    def cudaGetSymbolSize(self, symbol: int) -> int:
+    def cudaGetSymbolSize(self, symbol: Pointer) -> Annotated[U64, "bytes"]:
         """Return the bytes of a variable."""
         return self.registered.variable(symbol)[1]
 
-    def cudaMemset(self, address: int, value: int, bytes: int) -> None:
+    def cudaMemset(self, address: U64, value: I32, bytes: U64) -> None:
         """Fill memory with a byte."""
         if bytes:
             self.driver.cuMemsetD8_v2(address, value, bytes)
 
-    def cudaMemsetAsync(self, address: int, value: int, bytes: int, stream: int) -> None:
+    def cudaMemsetAsync(self, address: U64, value: I32, bytes: U64, stream: Handle) -> None:
         """Fill memory with a byte in a stream."""
         if bytes:
             self.driver.cuMemsetD8Async(address, value, bytes, stream)
 
-    def cudaPointerGetAttributes(self, attributes: int, address: int) -> None:
+    def cudaPointerGetAttributes(self, attributes: Pointer, address: U64) -> None:
         """Write what a pointer is: memory of the device, of the host, of both, or none that is known."""
         known = self.driver.memory.find(address)
         if known is None:
@@ -259,21 +261,23 @@ class MemoryCalls:
         host = address if kind in (_UNREGISTERED, _HOST, _MANAGED) else 0
         (ctypes.c_uint64 * 2).from_address(attributes + 8)[:] = [seen, host]
 
-    def cudaMemPrefetchAsync(self, address: int, bytes: int, location: int, flags: int, stream: int) -> None:
+    def cudaMemPrefetchAsync(
+        self, address: U64, bytes: U64, location: U64, flags: U32, stream: Handle
+    ) -> None:
         """Do nothing: memory is where both sides use it."""
         self.driver.cuMemGetAddressRange_v2(address)
 
-    def cudaMemAdvise(self, address: int, bytes: int, advice: int, location: int) -> None:
+    def cudaMemAdvise(self, address: U64, bytes: U64, advice: I32, location: U64) -> None:
         """Do nothing: memory is where both sides use it."""
         self.driver.cuMemGetAddressRange_v2(address)
 
-    def cudaStreamAttachMemAsync(self, stream: int, address: int, bytes: int, flags: int) -> None:
+    def cudaStreamAttachMemAsync(self, stream: Handle, address: U64, bytes: U64, flags: U32) -> None:
         """Do nothing: memory is where both sides use it."""
 
-    def cudaMemPoolSetAccess(self, pool: int, access: int, count: int) -> None:
+    def cudaMemPoolSetAccess(self, pool: Handle, access: Pointer, count: U64) -> None:
         """Do nothing: the only device has access to all pools."""
 
-    def cudaMemPoolGetAccess(self, pool: int, location: int) -> int:
+    def cudaMemPoolGetAccess(self, pool: Handle, location: Pointer) -> Annotated[I32, "access"]:
         """Return that memory of a pool is read and written."""
         return 3
 
@@ -312,18 +316,18 @@ class MemoryCalls:
         self.driver.enqueue(copy[-1], NodeKind.MEMCPY, lambda: self.cudaMemcpy2DFromArray(*copy[:-1]))
 
     def cudaMemcpy2DArrayToArray(
-        self, target: int, x: int, y: int, source: int, from_x: int, from_y: int, width: int, height: int,
-        kind: int,
+        self, target: Handle, target_x: U64, target_y: U64, source: Handle, source_x: U64, source_y: U64,
+        width: U64, height: U64, kind: I32,
     ) -> None:  # fmt: skip
         """Copy a rectangle of an array to another."""
         to, of = (self.driver.known(array, TexelArray).box() for array in (target, source))
-        self.driver.copy_box(to, (x, y, 0), of, (from_x, from_y, 0), width, height, 1)
+        self.driver.copy_box(to, (target_x, target_y, 0), of, (source_x, source_y, 0), width, height, 1)
 
-    def cudaMemcpyToArray(self, array: int, x: int, y: int, source: int, bytes: int, kind: int) -> None:
+    def cudaMemcpyToArray(self, array: Handle, x: U64, y: U64, source: U64, bytes: U64, kind: I32) -> None:
         """Copy bytes to an array, from one row to the next."""
         self.driver.cuMemcpy(self.driver.known(array, TexelArray).box().at(x, y, 0), source, bytes)
 
-    def cudaMemcpyFromArray(self, target: int, array: int, x: int, y: int, bytes: int, kind: int) -> None:
+    def cudaMemcpyFromArray(self, target: U64, array: Handle, x: U64, y: U64, bytes: U64, kind: I32) -> None:
         """Copy bytes of an array, from one row to the next."""
         self.driver.cuMemcpy(target, self.driver.known(array, TexelArray).box().at(x, y, 0), bytes)
 
@@ -335,7 +339,7 @@ class MemoryCalls:
             return known.box(), (x * known.texel_bytes, y, z), known.texel_bytes
         return Box(pitched.start, pitched.pitch, pitched.height), (x, y, z), 1
 
-    def cudaMemcpy3D(self, parameters: int) -> None:
+    def cudaMemcpy3D(self, parameters: Pointer) -> None:
         """Copy a box: its width counts texels if one side is an array, and bytes if none is."""
         asked = _Copy3D.from_address(parameters)
         source, source_at, source_bytes = self._side(asked.source_array, asked.source, asked.source_at)
@@ -348,11 +352,11 @@ class MemoryCalls:
         """Return the copy of a box as its record is now."""
         return with_copy(self.cudaMemcpy3D, parameters, COPY_BYTES)
 
-    def cudaMemcpy3DAsync(self, parameters: int, stream: int) -> None:
+    def cudaMemcpy3DAsync(self, parameters: Pointer, stream: Handle) -> None:
         """Copy a box in a stream."""
         self.driver.enqueue(stream, NodeKind.MEMCPY, self.copy_work(parameters))
 
-    def cudaMemset2D(self, address: int, pitch: int, value: int, width: int, height: int) -> None:
+    def cudaMemset2D(self, address: U64, pitch: U64, value: I32, width: U64, height: U64) -> None:
         """Fill a rectangle with a byte."""
         self.driver.cuMemsetD2D8_v2(address, pitch, value, width, height)
 
@@ -360,11 +364,11 @@ class MemoryCalls:
         """Fill a rectangle with a byte in a stream, which is the last argument."""
         self.driver.enqueue(fill[-1], NodeKind.MEMSET, lambda: self.cudaMemset2D(*fill[:-1]))
 
-    def cudaMemset3D(self, pitched: int, value: int, extent: int) -> None:
+    def cudaMemset3D(self, pitched: PitchedMemory, value: I32, extent: Extent) -> None:
         """Fill a box with a byte."""
         self.cudaMemset3DAsync(pitched, value, extent, 0)
 
-    def cudaMemset3DAsync(self, pitched: int, value: int, extent: int, stream: int) -> None:
+    def cudaMemset3DAsync(self, pitched: PitchedMemory, value: I32, extent: Extent, stream: Handle) -> None:
         """Fill a box with a byte in a stream."""
         memory = _Pitched.from_address(pitched)
         width, height, depth = (ctypes.c_uint64 * 3).from_address(extent)
@@ -375,23 +379,25 @@ class MemoryCalls:
 
     # arrays and textures ------------------------------------------------------------------------------------
 
-    def cudaMallocArray(self, format: int, width: int, height: int, flags: int) -> int:
+    def cudaMallocArray(
+        self, format: Pointer, width: U64, height: U64, flags: U32
+    ) -> Annotated[Handle, "array"]:
         """Return a new array of one or two dimensions."""
         dtype, channels = _format(format)
         return self.driver.create_array((width, height, 0), dtype, channels, flags)
 
-    def cudaMalloc3DArray(self, format: int, extent: int, flags: int) -> int:
+    def cudaMalloc3DArray(self, format: Pointer, extent: Extent, flags: U32) -> Annotated[Handle, "array"]:
         """Return a new array of up to three dimensions, or with layers."""
         dtype, channels = _format(format)
         width, height, depth = (ctypes.c_uint64 * 3).from_address(extent)
         return self.driver.create_array((width, height, depth), dtype, channels, flags)
 
-    def cudaFreeArray(self, array: int) -> None:
+    def cudaFreeArray(self, array: Handle) -> None:
         """Forget an array; a null pointer is none."""
         if array:
             self.driver.cuArrayDestroy(array)
 
-    def cudaGetChannelDesc(self, format: int, array: int) -> None:
+    def cudaGetChannelDesc(self, format: Pointer, array: Handle) -> None:
         """Write the channels of an array."""
         known = self.driver.known(array, TexelArray)
         target = _Format.from_address(format)
@@ -399,7 +405,7 @@ class MemoryCalls:
         target.bits[:] = [bits if channel < known.channels else 0 for channel in range(4)]
         target.kind = next(kind for kind, letter in _CHANNEL_KINDS.items() if letter == known.dtype[0])
 
-    def cudaArrayGetInfo(self, format: int, extent: int, array: int) -> int:
+    def cudaArrayGetInfo(self, format: Pointer, extent: Pointer, array: Handle) -> Annotated[U32, "flags", 2]:
         """Write the channels and sizes of an array, and return its flags."""
         known = self.driver.known(array, TexelArray)
         if format:
@@ -408,13 +414,15 @@ class MemoryCalls:
             (ctypes.c_uint64 * 3).from_address(extent)[:] = list(known.sizes)
         return known.flags
 
-    def cudaCreateChannelDesc(self, format: int, x: int, y: int, z: int, w: int, kind: int) -> int:
+    def cudaCreateChannelDesc(self, format: Pointer, x: I32, y: I32, z: I32, w: I32, kind: I32) -> int:
         """Write the channels that a program describes; return where."""
         target = _Format.from_address(format)
         target.bits[:], target.kind = [x, y, z, w], kind
         return format
 
-    def cudaCreateTextureObject(self, resource: int, description: int, view: int) -> int:
+    def cudaCreateTextureObject(
+        self, resource: Pointer, description: Pointer, view: Pointer
+    ) -> Annotated[Handle, "texture"]:
         """Return a texture of an array or of memory."""
         kind, fields = ctypes.c_int32.from_address(resource).value, resource + 8
         start = ctypes.c_uint64.from_address(fields).value
@@ -442,16 +450,16 @@ class MemoryCalls:
         )
         return self.driver.texture_of(texels, channels, flags, settings)
 
-    def cudaDestroyTextureObject(self, texture: int) -> None:
+    def cudaDestroyTextureObject(self, texture: Handle) -> None:
         """Forget a texture; 0 is none."""
         if texture:
             self.driver.forget_image(texture)
 
-    def cudaCreateSurfaceObject(self, resource: int) -> int:
+    def cudaCreateSurfaceObject(self, resource: Pointer) -> Annotated[Handle, "surface"]:
         """Return a surface of an array."""
         return self.driver.cuSurfObjectCreate(resource)
 
-    def cudaDestroySurfaceObject(self, surface: int) -> None:
+    def cudaDestroySurfaceObject(self, surface: Handle) -> None:
         """Forget a surface; 0 is none."""
         self.cudaDestroyTextureObject(surface)
 

@@ -1,7 +1,5 @@
 """What nvcc registers of a program before main(): fatbins, kernels and variables, by their host addresses."""
 
-from __future__ import annotations
-
 import ctypes
 from dataclasses import dataclass, field
 

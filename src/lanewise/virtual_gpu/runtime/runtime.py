@@ -1,20 +1,25 @@
 """The CUDA runtime: its entry points over the driver, errors that stay, and the calls that nvcc writes."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from lanewise.virtual_gpu.driver.driver import LOG_VARIABLE, Driver
-from lanewise.virtual_gpu.driver.entry_points import C_TYPES, EntryPoint
+from lanewise.virtual_gpu.driver.driver import entry_points as driver_entry_points
+from lanewise.virtual_gpu.driver.entry_points import C_TYPES, I32, EntryPoint, declared_by, declared_in
 from lanewise.virtual_gpu.driver.results import FAULTS, DriverError, Result
 from lanewise.virtual_gpu.driver.state import PerThread
-from lanewise.virtual_gpu.runtime.entry_points import STRUCTS, driver_name, entry_points
-from lanewise.virtual_gpu.runtime.errors import error_name, error_sentence
+from lanewise.virtual_gpu.runtime.entry_points import (
+    DECLARATIONS,
+    PER_THREAD,
+    STRUCTS,
+    UNSUPPORTED,
+    driver_names,
+)
 from lanewise.virtual_gpu.runtime.graphs import GraphCalls
 from lanewise.virtual_gpu.runtime.launching import LaunchCalls
 
@@ -132,7 +137,7 @@ class Runtime(LaunchCalls, GraphCalls):
             name = name.replace(
                 "__cuda", "nvcc_", 1
             )  # Python gives names with two underscores another meaning
-        same = driver_name(name)
+        same = driver_names().get(name)
         method: Callable[..., object] = getattr(self.driver, same) if same else getattr(self, name)
         return method
 
@@ -162,11 +167,11 @@ class Runtime(LaunchCalls, GraphCalls):
         self._thread.error = Result.SUCCESS
         return error
 
-    def cudaGetErrorName(self, error: int) -> int:
+    def cudaGetErrorName(self, error: I32) -> int:
         """Return the address of the name of an error."""
         return self.driver.text_address(error_name(error))
 
-    def cudaGetErrorString(self, error: int) -> int:
+    def cudaGetErrorString(self, error: I32) -> int:
         """Return the address of the sentence of an error."""
         return self.driver.text_address(error_sentence(error))
 
@@ -174,3 +179,69 @@ class Runtime(LaunchCalls, GraphCalls):
         """Forget errors that stay. Memory that was not given back stays, too: the program may still look."""
         self._staying = Result.SUCCESS
         self._thread.error = Result.SUCCESS
+
+
+@cache
+def entry_points() -> dict[str, EntryPoint]:
+    """Return the entry points of the runtime by name.
+
+    >>> [parameter.name for parameter in entry_points()["cudaStreamQuery"].parameters]
+    ['stream']
+    """
+    same = {
+        name: EntryPoint(name, driver_entry_points()[own].parameters) for name, own in driver_names().items()
+    }
+    return {**declared_in(DECLARATIONS), **declared_by(Runtime, {"cuda": "cuda", "nvcc_": "__cuda"}), **same}
+
+
+@cache
+def exported_names() -> tuple[str, ...]:
+    """Return the names of all entry points; the place of a name is the number that its code passes."""
+    plain = (*entry_points(), *UNSUPPORTED.split())
+    return (*plain, *(name + ending for name in entry_points() for ending in PER_THREAD))
+
+
+#: The names of errors that are not those of the driver's results.
+_NAMES = {
+    Result.OUT_OF_MEMORY: "MemoryAllocation",
+    Result.NOT_INITIALIZED: "InitializationError",
+    Result.DEINITIALIZED: "CudartUnloading",
+    Result.INVALID_IMAGE: "InvalidKernelImage",
+    Result.INVALID_CONTEXT: "DeviceUninitialized",
+    Result.NO_BINARY_FOR_GPU: "NoKernelImageForDevice",
+    Result.INVALID_HANDLE: "InvalidResourceHandle",
+    Result.NOT_FOUND: "SymbolNotFound",
+    Result.LAUNCH_FAILED: "LaunchFailure",
+}
+_OWN_SENTENCES = {
+    Result.INVALID_IMAGE: "device kernel image is invalid",
+    Result.NOT_INITIALIZED: "initialization error",
+}
+
+
+def error_name(number: int) -> str:
+    """Return the name of an error.
+
+    >>> error_name(0), error_name(2), error_name(700)
+    ('cudaSuccess', 'cudaErrorMemoryAllocation', 'cudaErrorIllegalAddress')
+    """
+    if number == 0:
+        return "cudaSuccess"
+    try:
+        result = Result(number)
+    except ValueError:
+        return "unrecognized error code"
+    return f"cudaError{_NAMES.get(result) or result.name.title().replace('_', '')}"
+
+
+def error_sentence(number: int) -> str:
+    """Return what cudaGetErrorString says of an error.
+
+    >>> error_sentence(2)
+    'out of memory'
+    """
+    try:
+        result = Result(number)
+    except ValueError:
+        return "unrecognized error code"
+    return _OWN_SENTENCES.get(result, result.sentence)

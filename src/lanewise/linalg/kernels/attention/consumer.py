@@ -14,7 +14,7 @@ from lanewise.isa import instruction
 from lanewise.linalg.kernels.attention.shared_memory import along_depth, along_keys, results
 from lanewise.linalg.kernels.attention.softmax import LOG2_E, Softmax, logarithm, over_row
 from lanewise.linalg.kernels.attention.traits import ROWS, WARPGROUP, Traits
-from lanewise.linalg.order import wgmma_name
+from lanewise.linalg.sum_order import wgmma_name
 
 #: The first named barrier by which consumers take turns; those before it gather results.
 ORDER = 8
@@ -42,22 +42,29 @@ class Consumer:
 
     @lw.device
     def run(self, tiles, Out, lse, heads) -> None:
-        """Compute all tiles of queries of the block; `lse` is where logarithms go, and whether they do."""
+        """Compute all tiles of queries of the block; `lse` is where logarithms go, or null."""
         T = self.traits
-        pointer, has_lse = lse
         if T.tile.ordered and self.own == T.tile.consumers - 1:
             lw.arrive(ORDER, 2 * WARPGROUP)  # the first consumer may begin
         reading, queries = self.of_keys.consumer_state(), self.of_queries.consumer_state()
-        for number in lw.range(tiles.count):
-            head, first, steps = tiles[number]
-            self.of_queries.wait(queries)
-            query = first + self.own * ROWS
+        self.of_queries.wait(queries)
+        head, first = tiles.receive(queries) if T.tile.persistent else tiles.place(lw.block_idx.x)
+        while head >= 0:
+            query, steps = first + self.own * ROWS, tiles.seen(first + T.queries)
             sums, highest, total, reading = self.attend(tiles, query, steps, queries, reading)
-            queries = queries.next()
             total = [over_row(lambda a, b: a + b, row_total) for row_total in total]
-            if has_lse != 0:
-                self.store_lse(pointer, head, query, highest, total)
+            if lse != 0:
+                self.store_lse(lse, head, query, highest, total)
             self.store(Out, head // heads, head % heads, query, sums, total)
+            if T.in_place and (self.warp == 0) & lw.elect_one():
+                lw.tma.wait(0, read=True)
+                self.of_queries.release(queries)
+            queries = queries.next()
+            if T.tile.persistent:
+                self.of_queries.wait(queries)
+                head, first = tiles.receive(queries)
+            else:
+                head = -1
         if T.tile.ordered and self.own == 0:
             lw.barrier(ORDER, 2 * WARPGROUP)  # the last consumer's last arrival
         if (self.warp == 0) & lw.elect_one():
@@ -144,10 +151,10 @@ class Consumer:
 
     @lw.device
     def release_keys(self, reading, queries, last) -> None:
-        """Release a stage of keys, and after the last one the queries."""
+        """Release a stage of keys, and after the last one the queries, unless results come in their place."""
         if self.thread == 0:
             self.of_keys.release(reading)
-            if last:
+            if not self.traits.in_place and last:
                 self.of_queries.release(queries)
 
     def multiply_keys(self, s, stage):
@@ -175,7 +182,7 @@ class Consumer:
     def store(self, Out, batch, head, query, sums, total) -> None:
         """Divide by the totals and store 64 rows by way of shared memory; rows that saw no key are zero."""
         T, gathered = self.traits, results(self.traits)
-        if (self.warp == 0) & lw.elect_one():
+        if not T.in_place and (self.warp == 0) & lw.elect_one():
             lw.tma.wait(0, read=True)  # the rows before have left
         lw.barrier(1 + self.own, WARPGROUP)
         shares = [lw.rcp(row_total) for row_total in total]

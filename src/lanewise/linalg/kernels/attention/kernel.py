@@ -16,7 +16,8 @@ from lanewise.linalg.kernels.attention.traits import ROWS, WARPGROUP, Traits
 @lw.device
 def produce(T, tiles, maps, pipelines, heads, group) -> None:
     """Load the queries of all tiles of a block, and for each tile the keys and values that it sees, the last
-    ones first; `group` heads of queries share one head of keys."""
+    ones first; `group` heads of queries share one head of keys. The first keys go before the queries, whose
+    place may be taken for longer, by the results of the tile before."""
     Q, K, V = maps
     of_queries, of_keys, of_values = pipelines
     to_q = boxes(T, T.queries, 1, 0)
@@ -26,21 +27,31 @@ def produce(T, tiles, maps, pipelines, heads, group) -> None:
 
     def load(pipeline, state, target, source, place) -> None:
         pipeline.acquire(state)
+        if pipeline is of_queries and T.tile.persistent:
+            tiles.announce(state, all_heads, first)
         pipeline.commit(state)
         for panel in range(T.panels):
             box = target[None, None, None, None, panel, state.stage]
             lw.tma.load(box, source, (*place, panel * T.width), pipeline.barrier(state))
 
-    for number in lw.range(tiles.count):
-        all_heads, first, steps = tiles[number]
+    number = lw.block_idx.x
+    while number < tiles.count:
+        all_heads, first = tiles.place(number)
         batch, head = all_heads // heads, all_heads % heads
-        load(of_queries, asked, to_q, Q, (batch, head, first))
-        asked = asked.next()
+        steps = tiles.seen(first + T.queries)
         for done in lw.range(steps):
             place = (batch, head // group, (steps - 1 - done) * T.tile.keys)
             load(of_keys, filling, to_k, K, place)
+            if done == 0:
+                load(of_queries, asked, to_q, Q, (batch, head, first))
+                asked = asked.next()
             load(of_values, filling, to_v, V, place)
             filling = filling.next()
+        number = tiles.next(number)
+    if T.tile.persistent:
+        of_queries.acquire(asked)
+        tiles.announce(asked, -1, 0)
+        of_queries.barrier(asked).arrive()
 
 
 @cache
@@ -54,8 +65,8 @@ def compiled(traits: Traits) -> Kernel:
     @lw.kernel(max_threads=T.threads, min_blocks=T.blocks_at_once)
     def attention(
         Q: of_queries, K: of_keys, V: of_keys, Out: of_results,
-        lse: lw.Ptr[f32], has_lse: lw.i32, queries: lw.i32, keys: lw.i32, batch: lw.i32, heads: lw.i32,
-        group: lw.i32, scale: f32,
+        lse: lw.Ptr[f32], counter: lw.Ptr[lw.u32], queries: lw.i32, keys: lw.i32, batch: lw.i32,
+        heads: lw.i32, group: lw.i32, scale: f32,
     ):  # fmt: skip
         queries, keys, batch, heads, group = (
             lw.assume(count, nonnegative=True) for count in (queries, keys, batch, heads, group)
@@ -75,13 +86,13 @@ def compiled(traits: Traits) -> Kernel:
                 pipeline.init()
             lw.fence_mbarrier_init()
         lw.syncthreads()
-        tiles = QueryTiles(T, (queries, keys), batch * heads)
+        tiles = QueryTiles(T, (queries, keys), batch * heads, counter)
         if role == 0:
             lw.setmaxnreg_dec(T.registers[0])
             if (thread < 32) & lw.elect_one():
                 produce(T, tiles, (Q, K, V), pipelines, heads, group)
         else:
             lw.setmaxnreg_inc(T.registers[1])
-            Consumer(T, role - 1, pipelines, (queries, keys), scale).run(tiles, Out, (lse, has_lse), heads)
+            Consumer(T, role - 1, pipelines, (queries, keys), scale).run(tiles, Out, lse, heads)
 
     return attention

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 
@@ -29,25 +29,51 @@ class Tile:
     #: Whether a block computes many tiles of queries, and loads the next while it finishes one.
     persistent: bool = False
 
+    @property
+    def queries(self) -> int:
+        """Queries of a tile: 64 of each consumer."""
+        return 64 * self.consumers
 
-#: The fastest on an H200 by the size of a head: of many queries, and of at most 64.
-TILES = {
-    64: (Tile(128, 3, 2, ordered=True, persistent=True), Tile(128, 1, 3)),
-    96: (Tile(112, 3, 2, ordered=True, persistent=True), Tile(112, 1, 2)),
-    128: (Tile(128, 2, 2, persistent=True), Tile(128, 1, 3)),
-    256: (Tile(80, 2, 2, ordered=True), Tile(80, 1, 2)),
+
+#: Keys of a tile by the size of a head; those of which the whole tiles are fewest take the least time.
+KEYS = {64: (128,), 96: (112,), 128: (128,), 256: (80, 64)}
+#: What a tile of keys costs beside its keys, in keys.
+_KEYS_OF_A_STEP = 18
+#: The fastest tiles of many queries on an H200, by the size of a head, and their speed beside each other.
+MANY = {
+    64: {Tile(consumers=3, ordered=True, persistent=True): 1.3, Tile(ordered=True, persistent=True): 1.0},
+    96: {Tile(consumers=3, ordered=True, persistent=True): 1.0},
+    128: {Tile(persistent=True): 1.0},
+    256: {Tile(persistent=True): 1.0},
 }
-HEAD_SIZES = tuple(TILES)
-#: Queries of a tile with one consumer.
-_FEW = 64
+#: The tile of at most 64 queries.
+FEW = Tile(consumers=1)
+HEAD_SIZES = tuple(KEYS)
 
 
-def tile_of(sizes: Sizes) -> Tile:
+def tile_of(sizes: Sizes, causal: bool) -> Tile:
     """Return the tile of an attention. It depends on sizes alone, so that bits are the same on all devices;
     they depend on the number of keys alone, which is the same for few queries and for many.
 
-    >>> tile_of(Sizes(1, 8, 8, 4096, 4096, 256)).keys, tile_of(Sizes(1, 8, 8, 1, 4096, 256)).consumers
-    (80, 1)
+    >>> tile_of(Sizes(1, 8, 8, 4096, 4096, 256), True).keys, tile_of(Sizes(1, 8, 8, 1, 4096, 256), True).keys
+    (80, 80)
     """
-    many, few = TILES[sizes.depth]
-    return few if sizes.queries <= _FEW else many
+    keys = min(KEYS[sizes.depth], key=lambda count: -(-sizes.keys // count) * (count + _KEYS_OF_A_STEP))
+    if sizes.queries <= FEW.queries:
+        return replace(FEW, keys=keys)
+    rates = MANY[sizes.depth]
+    fastest = min(rates, key=lambda tile: _scores(sizes, causal, tile.queries, keys) / rates[tile])
+    return replace(fastest, keys=keys)
+
+
+def _scores(sizes: Sizes, causal: bool, queries: int, keys: int) -> int:
+    """Return how many scores of a head are computed by tiles of so many queries and keys.
+
+    >>> _scores(Sizes(1, 1, 1, 256, 256, 64), True, 128, 128) // 128**2
+    3
+    """
+    tiles = 0
+    for end in range(queries, sizes.queries + queries, queries):
+        seen = min(sizes.keys, end + sizes.keys - sizes.queries) if causal else sizes.keys
+        tiles += max(1, -(-seen // keys))
+    return tiles * queries * keys

@@ -1,56 +1,56 @@
-"""Which queries a block computes: one tile of queries of a head, or many, one after the other."""
+"""Which queries a block computes: one tile of queries of a head, or many, one after the other.
+
+A persistent block takes its next tile from a counter in memory, so that no block has more work than another.
+Its producer asks for it, and tells the consumers through shared memory.
+"""
 
 from __future__ import annotations
 
 from lanewise import lang as lw
 from lanewise.linalg.kernels.attention.traits import Traits
 
+#: How many tiles of a head are computed at the same time, at least, if it has so many: keys that one of them
+#: loads are in L2 for the others.
+_AT_ONCE = 4
+#: How many tiles each block has of heads that are computed together, at least: the last ones are short.
+_EACH = 4
+
 
 class QueryTiles:
-    """The tiles of queries of one block, and the tiles of keys that they see.
+    """The tiles of queries of all heads, and the tiles of keys that they see.
 
-    `heads` counts the heads of queries of all batches.
+    `heads` counts the heads of queries of all batches; `counter` is a word in memory that is zero before the
+    launch and after it, or null: then a block takes every so many tiles as there are blocks.
     """
 
-    def __init__(self, traits: Traits, lengths, heads) -> None:
+    def __init__(self, traits: Traits, lengths, heads, counter) -> None:
         T = self.traits = traits
         self.queries, self.keys = lengths
-        self.heads = heads
+        self.heads, self.counter = heads, counter
         self.blocks = lw.cdiv(self.queries, T.queries)
-        #: How many of the tiles are this block's, and by how much its place moves from round to round.
-        self.count, self.shift = 1, 0
-        if T.tile.persistent and T.causal:
-            # Tiles of one round are about as long as each other, and get shorter from round to round. So a
-            # block that has a longer one in this round has a shorter one in the next.
-            rounds = lw.cdiv(self.blocks * heads, lw.grid_dim.x)
-            self.shift = lw.cdiv(lw.grid_dim.x, rounds)
-            place = (lw.block_idx.x + (rounds - 1) * self.shift) % lw.grid_dim.x
-            last = (rounds - 1) * lw.grid_dim.x + place
-            self.count = rounds - lw.where(last < self.blocks * heads, 0, 1)
-        elif T.tile.persistent:
-            self.count = lw.cdiv(self.blocks * heads - lw.block_idx.x, lw.grid_dim.x)
+        self.count = self.blocks * heads
+        #: The head and the first query of a tile, of one that is computed and of the next one.
+        self.announced = lw.shared(lw.i32, (2, 2)) if T.tile.persistent else None
 
-    __iter__ = None  # only the running kernel knows how many there are
+    # one tile -----------------------------------------------------------------------------------------------
 
     @lw.device
-    def __getitem__(self, number):
-        """Return the head, the first query and the number of tiles of keys of this block's tile."""
-        T = self.traits
-        if T.tile.persistent:
-            place = lw.block_idx.x
-            if T.causal:
-                place = (place + number * self.shift) % lw.grid_dim.x
-            number = number * lw.grid_dim.x + place
-        else:
-            number = lw.block_idx.x
-        if T.tile.persistent and T.causal:
-            head, block = number % self.heads, number // self.heads
+    def place(self, number):
+        """Return the head and the first query of a tile; causal ones begin with the longest."""
+        T, heads, first_head = self.traits, self.heads, 0
+        if T.causal and T.tile.persistent:
+            grid = lw.grid_dim.x
+            together = lw.min(lw.cdiv(grid, _AT_ONCE), lw.cdiv(_EACH * grid, self.blocks))
+            together = lw.cdiv(heads, lw.cdiv(heads, together))
+            first_head = number // (together * self.blocks) * together
+            number = number - first_head * self.blocks
+            together = lw.min(together, heads - first_head)
+            head, block = number % together, number // together
         else:
             head, block = number // self.blocks, number % self.blocks
-        if T.causal:  # the longest first
+        if T.causal:
             block = self.blocks - 1 - block
-        first = block * T.queries
-        return head, first, self.seen(first + T.queries)
+        return first_head + head, block * T.queries
 
     @lw.device
     def seen(self, end):
@@ -67,3 +67,30 @@ class QueryTiles:
             return 1
         whole = lw.max(query + (self.keys - self.queries) + 1, 0)
         return lw.max(tiles - lw.assume(whole, nonnegative=True) // self.traits.tile.keys, 1)
+
+    # one after the other ------------------------------------------------------------------------------------
+
+    @lw.device
+    def next(self, number):
+        """Return the number of the tile after this one; all tiles are done if it is `count` or more."""
+        if not self.traits.tile.persistent:
+            return self.count
+        if self.counter != 0:
+            # Blocks ask as often as there are tiles, so the counter is zero again after the last one.
+            number = lw.atomic_inc(self.counter, (self.count - 1).to(lw.u32)).to(lw.i32)
+        return number + lw.grid_dim.x
+
+    @lw.device
+    def announce(self, asked, head, first) -> None:
+        """Tell the consumers what comes next, before the producer commits its queries; no head: nothing.
+
+        A place is written again two tiles later: the consumers have met behind their results in between.
+        """
+        slot = 1 - asked.phase
+        self.announced[slot, 0] = head
+        self.announced[slot, 1] = first
+
+    @lw.device
+    def receive(self, queries):
+        """Return the head and the first query that were announced with these queries."""
+        return self.announced[queries.phase, 0], self.announced[queries.phase, 1]

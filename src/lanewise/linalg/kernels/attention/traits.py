@@ -43,7 +43,7 @@ class Traits:
     @property
     def queries(self) -> int:
         """Queries of a block."""
-        return ROWS * self.tile.consumers
+        return self.tile.queries
 
     @property
     def threads(self) -> int:
@@ -91,9 +91,20 @@ class Traits:
         return 2 * self.queries * self.depth
 
     @property
+    def in_place(self) -> bool:
+        """Whether results are gathered in the place of the queries: no others are loaded while they are
+        stored, or there is no room beside them."""
+        return not self.tile.persistent or 2 * self.query_bytes + self.stage_bytes > SHARED_BYTES
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of all stages of keys and values."""
+        return 2 * self.tile.stages * self.tile_bytes
+
+    @property
     def results_offset(self) -> int:
-        """Where results are gathered: behind the queries, or in their place if no others are loaded."""
-        return self.query_bytes if self.tile.persistent else 0
+        """Where results are gathered: behind the queries, or in their place."""
+        return 0 if self.in_place else self.query_bytes
 
     @property
     def keys_offset(self) -> int:
@@ -108,7 +119,7 @@ class Traits:
     @property
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block."""
-        return self.values_offset + self.tile.stages * self.tile_bytes
+        return self.keys_offset + self.stage_bytes
 
     @property
     def same_tiles(self) -> bool:

@@ -1,7 +1,5 @@
 """Checks of heap memory: accesses outside of what malloc gave, after free and before a write, and leaks."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The bytes that a checked launch has read and written, for who compares launches with each other."""
 
-from __future__ import annotations
-
 from contextvars import ContextVar
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ A compiler copies a structure with its padding. It lies beside members, in one b
 variable is aligned to; a block of which nothing was written is no padding.
 """
 
-from __future__ import annotations
-
 import ctypes
 from typing import NamedTuple
 
@@ -21,7 +19,7 @@ from lanewise.machine.program.ops import Op, Program
 from lanewise.machine.runtime.shared_names import space_of_generic
 from lanewise.machine.runtime.state import BlockState
 
-#: The largest alignment of a structure whose padding is told from memory that was forgotten.
+#: The largest alignment of a structure whose padding is distinguished from memory that was forgotten.
 _LARGEST_ALIGNMENT = 128
 
 
@@ -65,7 +63,8 @@ def padding_met(
         return None
     start = int(state.lanes(warp, base.offset, base.bits)[lane]) + located.address.offset
     start, address = (
-        space_of_generic(each)[1] if located.space == "generic" else each for each in (start, address)
+        space_of_generic(generic_address)[1] if located.space == "generic" else generic_address
+        for generic_address in (start, address)
     )
     byte = address - start
     if not 0 <= byte < located.size:
@@ -82,7 +81,7 @@ def padding_met(
         return padding if elements > 1 else None
     first = offset & -padding.block
     end = max(first + padding.block, offset + located.size)
-    return padding if any(_is_written(state, each) for each in range(first, end)) else None
+    return padding if any(_is_written(state, byte_offset) for byte_offset in range(first, end)) else None
 
 
 def _padding_of(uses: ValueUses, op: Op, size: int, elements: int, alignment: int) -> Padding:

@@ -1,11 +1,9 @@
 """Bounds of accesses by what their address was made from: a view of an array, or the kernel's shared memory.
 
 On a GPU, and in a plain launch, a view is an address in its array: an access beyond the view does not fault
-while it stays in the array. A check tells of it where it leads into another view that was passed: its memory
+while it stays in the array. A check reports it where it leads into another view that was passed: its memory
 is not the view's own.
 """
-
-from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
@@ -21,27 +19,27 @@ from lanewise.machine.runtime.state import LaunchState
 
 def bound_to_views(rows: npt.NDArray[np.int64], launch: LaunchState, kernel: CheckedKernel) -> None:
     """Enter bounds in the rows of accesses whose address is made from one pointer to a view."""
-    if not any(len(each.views) > 1 for each in launch.allocations):
+    if not any(len(allocation.views) > 1 for allocation in launch.allocations):
         return
     for row, offsets in kernel.address_parameters.items():
-        found = _bounds(launch, offsets)
-        if found is not None:
-            _, low, high = found
+        bounds = _bounds(launch, offsets)
+        if bounds is not None:
+            _, low, high = bounds
             rows[row, SiteRow.lowest // 8], rows[row, SiteRow.highest // 8] = low, high
     for (site, number), offsets in kernel.async_parameters.items():
-        found = _bounds(launch, offsets)
-        if found is not None:
-            allocation, low, high = found
+        bounds = _bounds(launch, offsets)
+        if bounds is not None:
+            allocation, low, high = bounds
             field = bounds_of_operand(number) // 8
             rows[site * MOST_ROWS, field : field + 2] = allocation.first + low, allocation.first + high
 
 
 def _bounds(launch: LaunchState, parameters: frozenset[int]) -> tuple[Allocation, int, int] | None:
     """Return the allocation of the one view that parameters point to, and offsets in it as bounds."""
-    found = [each for each in (_passed(launch, offset) for offset in parameters) if each is not None]
-    if len(found) != 1:
+    views = [passed for passed in (_passed(launch, offset) for offset in parameters) if passed is not None]
+    if len(views) != 1:
         return None
-    allocation, view = found[0]
+    allocation, view = views[0]
     low, high = _reach(allocation, view)
     return (allocation, low, high) if (low, high) != (0, allocation.size) else None
 
@@ -58,10 +56,13 @@ def bound_to_own_shared_memory(rows: npt.NDArray[np.int64], launch: LaunchState)
 def shared_extents(launch: LaunchState) -> npt.NDArray[np.int64]:
     """Return a SharedExtent for each variable of shared memory; dynamic shared memory is one."""
     info = launch.compiled.launch_info
-    found = [(each.address, each.address + each.size) for each in shared_variables(launch.compiled.program)]
-    found.append((info.dynamic_offset, launch.shared_limit))
-    extents = np.zeros((len(found), SharedExtent.BYTES // 8), np.int64)
-    for row, (first, end) in zip(extents, found, strict=True):
+    ranges = [
+        (variable.address, variable.address + variable.size)
+        for variable in shared_variables(launch.compiled.program)
+    ]
+    ranges.append((info.dynamic_offset, launch.shared_limit))
+    extents = np.zeros((len(ranges), SharedExtent.BYTES // 8), np.int64)
+    for row, (first, end) in zip(extents, ranges, strict=True):
         row[SharedExtent.first // 8], row[SharedExtent.end // 8] = first, end
     return extents
 

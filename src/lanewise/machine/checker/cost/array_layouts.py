@@ -1,7 +1,5 @@
 """Which arrays in shared memory the accesses of a launch were made to, and which layouts may be proposed."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 from lanewise.machine.analysis.pointer_provenance import shared_variables
@@ -57,7 +55,7 @@ class ArrayLayouts:
         if access.samples is None or any(by_async_proxy(op) for op in self.program.sites):
             return None
         low, high = _extent(access)
-        return next((each for each in self.arrays if each.holds(low, high)), None)
+        return next((array for array in self.arrays if array.holds(low, high)), None)
 
     @cached_property
     def arrays(self) -> list[SharedArray]:
@@ -81,16 +79,16 @@ class ArrayLayouts:
             for shared_variable in shared_variables(self.program)
         }
         table = self.costs.kernel.watched
-        found = []
+        accesses = []
         for op in self.program.sites:
             for row, located in enumerate(watched_accesses(op), first_access_row(op)):
-                bounds = tuple(int(table[row, each // 8]) for each in (SiteRow.lowest, SiteRow.highest))
+                bounds = tuple(int(table[row, field // 8]) for field in (SiteRow.lowest, SiteRow.highest))
                 variable = variables.get((bounds[0], bounds[1]))
                 if variable is not None:
                     strided = located.access.size is Size.TILE_LINE
                     size = 16 if strided else located.size
-                    found.append((variable, size, _type(op, size), strided))
-        return found
+                    accesses.append((variable, size, _type(op, size), strided))
+        return accesses
 
     def _usage(self, array: SharedArray) -> Usage | None:
         """Return how an array is used; None if an access reaches beyond it, or is not known to be in it."""

@@ -4,8 +4,6 @@ A layout is proposed only if it keeps every access whole: the bytes that one lan
 stay neighbours, at a multiple of their number, whatever index they begin at.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -83,14 +81,14 @@ class Usage:
 def _stacked(observed: Iterable[Observed], start: int) -> Stacked:
     distinct: dict[tuple[int, bool], dict[bytes, list[float]]] = {}
     rows: dict[bytes, tuple[Offsets, Lanes]] = {}
-    for each in observed:
-        requests = each.requests
+    for access in observed:
+        requests = access.requests
         group = distinct.setdefault((requests.size, requests.by_rows), {})
         for offsets, lanes in zip(requests.offsets, requests.lanes, strict=True):
             at = np.where(lanes, offsets, start)
             key = at.tobytes() + lanes.tobytes()
             rows[key] = at, lanes
-            group.setdefault(key, []).append(each.weight)
+            group.setdefault(key, []).append(access.weight)
     return {
         kind: (
             np.array([rows[key][0] for key in group]),
@@ -107,14 +105,18 @@ def rows_of(requests: Requests) -> list[int]:
     >>> rows_of(Requests(128 * np.arange(32)[None, :], np.ones((1, 32), bool), 4))
     [128, 256, 512, 1024, 2048]
     """
-    found = set()
+    distances = set()
     lanes = np.arange(LANES)
     for offsets, active in zip(requests.offsets, requests.lanes, strict=True):
         for bit in range(LANES.bit_length() - 1):
             low = lanes[(lanes >> bit & 1) == 0]
             both = active[low] & active[low | 1 << bit]
-            found |= {abs(int(each)) for each in (offsets[low | 1 << bit] - offsets[low])[both]}
-    return sorted(each for each in found if each > max(requests.size, 8) and each % requests.size == 0)
+            distances |= {abs(int(distance)) for distance in (offsets[low | 1 << bit] - offsets[low])[both]}
+    return sorted(
+        distance
+        for distance in distances
+        if distance > max(requests.size, 8) and distance % requests.size == 0
+    )
 
 
 class Candidate(NamedTuple):
@@ -135,30 +137,30 @@ def proposals(usage: Usage) -> tuple[Proposal, ...]:
     if not before or not usage.fits():
         return ()
     best = best_candidates(usage)
-    removing = [each for each in best if each.left == 0]
-    best = removing or sorted(best, key=lambda each: each.left)[:1]
-    return tuple(_proposed(each, before) for each in best if each.left <= WORTHWHILE * before)
+    removing = [candidate for candidate in best if candidate.left == 0]
+    best = removing or sorted(best, key=lambda candidate: candidate.left)[:1]
+    return tuple(_proposed(candidate, before) for candidate in best if candidate.left <= WORTHWHILE * before)
 
 
 def best_candidates(usage: Usage) -> list[Candidate]:
     """Return the padded layout and the swizzle that leave least; of equally good ones, the first tried."""
     best: list[Candidate] = []
     for tried in (_paddings(usage), _swizzles(usage)):
-        found: list[Candidate] = []
-        for each in tried:
-            found.append(each)
-            if each.left == 0:
+        candidates: list[Candidate] = []
+        for candidate in tried:
+            candidates.append(candidate)
+            if candidate.left == 0:
                 break
-        best += sorted(found, key=lambda each: each.left)[:1]
+        best += sorted(candidates, key=lambda candidate: candidate.left)[:1]
     return best
 
 
-def _proposed(found: Candidate, before: float) -> Proposal:
-    array, swizzle = found.array, found.swizzle
+def _proposed(candidate: Candidate, before: float) -> Proposal:
+    array, swizzle = candidate.array, candidate.swizzle
     numbers = (swizzle.bits, swizzle.base, swizzle.shift) if swizzle is not None else None
-    text = words_for(array, found.stride, swizzle)
+    text = words_for(array, candidate.stride, swizzle)
     return Proposal(
-        array.name, array.element_bytes, numbers, array.shape, found.stride, found.left / before, text
+        array.name, array.element_bytes, numbers, array.shape, candidate.stride, candidate.left / before, text
     )
 
 
@@ -171,23 +173,23 @@ def _paddings(usage: Usage) -> Iterator[Candidate]:
     if len(array.shape) == 1:
         lengths = {
             row // array.element_bytes
-            for each in usage.observed
-            if cost_of(each.requests).excess
-            for row in rows_of(each.requests)
+            for access in usage.observed
+            if cost_of(access.requests).excess
+            for row in rows_of(access.requests)
             if row % array.element_bytes == 0
         }
-        shaped = [array.in_rows(each) for each in sorted(lengths)[:MOST_ROWS] if each < array.elements]
+        shaped = [array.in_rows(length) for length in sorted(lengths)[:MOST_ROWS] if length < array.elements]
     step = max(usage.unit, 4)
-    for each in shaped:
-        in_rows = replace(usage, array=each)
-        for level, padding in product(range(1, len(each.shape)), range(step, MOST_PADDING + 1, step)):
-            stride = _padded(each, level, padding, usage.unit)
+    for in_shape in shaped:
+        in_rows = replace(usage, array=in_shape)
+        for level, padding in product(range(1, len(in_shape.shape)), range(step, MOST_PADDING + 1, step)):
+            stride = _padded(in_shape, level, padding, usage.unit)
             if stride is None or padding % array.element_bytes:
                 continue
-            last = sum((extent - 1) * step for extent, step in zip(each.shape, stride, strict=True)) + 1
+            last = sum((extent - 1) * step for extent, step in zip(in_shape.shape, stride, strict=True)) + 1
             if usage.static_bytes - array.size + last * array.element_bytes > STATIC_SHARED_BYTES:
                 continue
-            yield Candidate(in_rows.excess(stride, None), each, stride, None)
+            yield Candidate(in_rows.excess(stride, None), in_shape, stride, None)
 
 
 def _padded(array: SharedArray, level: int, padding: int, unit: int) -> tuple[int, ...] | None:
@@ -228,10 +230,10 @@ def _swizzles(usage: Usage) -> Iterator[Candidate]:
             yield Candidate(usage.excess(array.stride, swizzle), array, array.stride, swizzle)
 
 
-def in_words(found: Sequence[Proposal]) -> str:
+def in_words(proposals: Sequence[Proposal]) -> str:
     """Return proposals as the remedy that a verdict names; empty without any."""
-    if not found:
+    if not proposals:
         return ""
-    named = ", or ".join(each.text for each in found) + ("," if len(found) > 1 else "")
-    left = found[0].left
+    named = ", or ".join(proposal.text for proposal in proposals) + ("," if len(proposals) > 1 else "")
+    left = proposals[0].left
     return f"{named} removes it" if left == 0 else f"{named} leaves {100 * left:.0f} % of it"

@@ -1,7 +1,5 @@
 """What divergent branches cost: instructions that run with some lanes of a warp switched off."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -56,7 +54,7 @@ def divergent_branches(costs: LaunchCosts) -> Iterator[DivergentBranch]:
                 leading.get(number, (len(region), start.number)), (len(region), start.number)
             )
     for block in costs.kernel.blocks:
-        times, threads = (int(each) for each in costs.runs[block.number])
+        times, threads = (int(count) for count in costs.runs[block.number])
         if block.number in leading and times:
             wasted[leading[block.number][1]] += len(block.executed) * (times - threads / abi.LANES)
     for block, _ in branches:

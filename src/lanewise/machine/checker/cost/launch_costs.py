@@ -1,7 +1,5 @@
 """What a checked launch counted, as verdicts need it: instructions by line, accesses with their samples."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -61,7 +59,7 @@ class LaunchCosts:
     @cached_property
     def instructions(self) -> int:
         """The instructions that warps executed."""
-        return sum(int(self.runs[each.number, 0]) * len(each.executed) for each in self.kernel.blocks)
+        return sum(int(self.runs[block.number, 0]) * len(block.executed) for block in self.kernel.blocks)
 
     def row(self, op: Op, field: int) -> int:
         """Return a field of the first row of an instruction."""
@@ -111,7 +109,7 @@ class LaunchCosts:
         seen: dict[tuple[bool, int, bytes], npt.NDArray[np.int64]],
         located: LocatedAccess,
     ) -> Requests | None:
-        chosen = {key: each for key, each in sorted(seen.items()) if key[0] is shared}
+        chosen = {key: lane_offsets for key, lane_offsets in sorted(seen.items()) if key[0] is shared}
         if not chosen:
             return None
         bits = np.array([key[1] for key in chosen], np.int64)[:, None] >> np.arange(abi.LANES)

@@ -62,7 +62,7 @@ class Accesses(NamedTuple):
 
 def _meet(one: frozenset[Memory], other: frozenset[Memory]) -> bool:
     """Return whether two sets may have memory in common."""
-    return any(each.may_be(another) for each in one for another in other)
+    return any(memory.may_be(another) for memory in one for another in other)
 
 
 def needless_barriers(kernel: CheckedKernel, arguments_overlap: bool = False) -> list[Op]:
@@ -185,7 +185,7 @@ class _Finder:
         parameters = () if self.arguments_overlap else self.parameters.get(row, ())
         if not parameters:
             return frozenset((Memory("global"),))
-        return frozenset(Memory("global", each) for each in parameters)
+        return frozenset(Memory("global", parameter) for parameter in parameters)
 
 
 def _is_whole_barrier(op: Op) -> bool:

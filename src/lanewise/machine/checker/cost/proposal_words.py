@@ -1,7 +1,5 @@
 """Layouts as the source writes them: a declaration, an index expression, an argument of lw.shared."""
 
-from __future__ import annotations
-
 from lanewise.layout import Swizzle
 from lanewise.machine.checker.cost.shared_arrays import SharedArray
 
@@ -49,7 +47,7 @@ def _cuda(array: SharedArray, stride: tuple[int, ...], swizzle: Swizzle | None) 
     extents = [array.shape[0]]
     for number in range(1, len(stride)):
         extents.append(stride[number - 1] // stride[number])
-    return f"{array.element} {array.name}{''.join(f'[{each}]' for each in extents)}"
+    return f"{array.element} {array.name}{''.join(f'[{extent}]' for extent in extents)}"
 
 
 def can_be_written(array: SharedArray, swizzle: Swizzle) -> bool:
@@ -76,4 +74,4 @@ def _swizzled_index(array: SharedArray, swizzle: Swizzle) -> str:
     source = f"i >> {over}" if over else "i"
     moved = f"({source} & {(1 << swizzle.bits) - 1})"
     names[-1] += f" ^ ({moved} << {swizzle.base})" if swizzle.base else f" ^ {moved}"
-    return f"{array.name}{''.join(f'[{each}]' for each in names)}"
+    return f"{array.name}{''.join(f'[{name}]' for name in names)}"

@@ -68,8 +68,8 @@ def cost_of(requests: Requests) -> Cost:
     joined = (shares[0] | shares[1]) & whole
     together = _phases(requests, unit, 2 * length)
     apart = separate.reshape(*joined.shape, 2)
-    taken = np.where(joined, together, apart.sum(axis=2)).sum(axis=1)
-    return Cost(taken, np.where(joined, 1, (apart > 0).sum(axis=2)).sum(axis=1))
+    wavefronts = np.where(joined, together, apart.sum(axis=2)).sum(axis=1)
+    return Cost(wavefronts, np.where(joined, 1, (apart > 0).sum(axis=2)).sum(axis=1))
 
 
 def _phases(requests: Requests, unit: int, length: int) -> npt.NDArray[np.int64]:

@@ -130,21 +130,22 @@ def shared_arrays(program: Program, accessed: dict[Symbol, set[str]]) -> list[Sh
 
 def _of_language(named: Any, variables: tuple[Symbol, ...], program: Program) -> Iterator[SharedArray]:
     """Return the arrays of a kernel of the language, but none that shares its memory with another one."""
-    addresses = {each.name: each for each in variables}
-    found: list[SharedArray] = []
+    addresses = {variable.name: variable for variable in variables}
+    arrays: list[SharedArray] = []
     for name, array in named:
         symbol = addresses.get(array.symbol)
         if array.symbol == _DYNAMIC:
             symbol = Symbol(_DYNAMIC, "shared", program.dynamic_offset, 0)
         if symbol is not None:
-            found += [each for each in [_of_array(name, array, symbol)] if each is not None]
-    distinct = {(each.start, each.size, each.stride, each.swizzle): each for each in found}
-    for each in distinct.values():
-        others = [other for other in distinct.values() if other is not each]
+            shared = _of_array(name, array, symbol)
+            arrays += [shared] if shared is not None else []
+    distinct = {(shared.start, shared.size, shared.stride, shared.swizzle): shared for shared in arrays}
+    for one in distinct.values():
+        others = [other for other in distinct.values() if other is not one]
         if not any(
-            other.start < each.start + each.size and each.start < other.start + other.size for other in others
+            other.start < one.start + one.size and one.start < other.start + other.size for other in others
         ):
-            yield each
+            yield one
 
 
 def _of_array(name: str, array: SourceArray, symbol: Symbol) -> SharedArray | None:
@@ -156,7 +157,7 @@ def _of_array(name: str, array: SourceArray, symbol: Symbol) -> SharedArray | No
     if not isinstance(layout, Layout):
         return None
     shape, stride = flatten((layout.shape,)), flatten((layout.stride,))
-    if not all(isinstance(each, int) and each > 0 for each in (*shape, *stride)):
+    if not all(isinstance(number, int) and number > 0 for number in (*shape, *stride)):
         return None
     size = -(-array.format.bits // 8)
     elements = int(layout.cosize())
@@ -164,7 +165,7 @@ def _of_array(name: str, array: SourceArray, symbol: Symbol) -> SharedArray | No
         elements = -(-elements // swizzle.size()) * swizzle.size()
     is_static = symbol.size > 0 and array.offset == 0
     nested = any(
-        isinstance(each, tuple) for each in (layout.shape if isinstance(layout.shape, tuple) else ())
+        isinstance(mode, tuple) for mode in (layout.shape if isinstance(layout.shape, tuple) else ())
     )
     return SharedArray(
         name, symbol.address + array.offset, elements * size, size, array.format.name, shape, stride,
@@ -182,14 +183,14 @@ def _declared(module: Module, symbol: Symbol) -> SharedArray | None:
     text = _COMMENT.sub(" ", module.cuda.text)
     name = plain_name(symbol.name)
     shapes: dict[tuple[int, ...], str] = {}
-    for found in re.finditer(
+    for declaration in re.finditer(
         rf"__shared__\s+([^;(){{}}]*?[\w>\s])\b{re.escape(name)}\s*((?:\[[^\]]*\]\s*)+)", text
     ):
-        extents = [_number(each, text) for each in re.findall(r"\[([^\]]*)\]", found[2])]
-        shape = tuple(each for each in extents if each)
+        extents = [_number(extent, text) for extent in re.findall(r"\[([^\]]*)\]", declaration[2])]
+        shape = tuple(extent for extent in extents if extent)
         if len(shape) == len(extents) and symbol.size % prod(shape) == 0:
-            shapes[shape] = " ".join(found[1].split())
-    sized = [each for each in shapes if symbol.size // prod(each) in (1, 2, 4, 8, 16)]
+            shapes[shape] = " ".join(declaration[1].split())
+    sized = [shape for shape in shapes if symbol.size // prod(shape) in (1, 2, 4, 8, 16)]
     if len(sized) != 1:
         return None
     (shape,) = sized
@@ -212,12 +213,12 @@ def _value(node: ast.expr, source: str, depth: int) -> int:
         case ast.Constant(value=int(number)) if not isinstance(number, bool):
             return number
         case ast.BinOp() if type(node.op) in _OPERATIONS:
-            left, right = (_value(each, source, depth) for each in (node.left, node.right))
+            left, right = (_value(operand, source, depth) for operand in (node.left, node.right))
             return int(_OPERATIONS[type(node.op)](left, right))
         case ast.Name(id=name) if depth:
             values = {(a or b) for one, a, two, b in _CONSTANT.findall(source) if name in (one, two)}
             if len(values) == 1:
-                found = _number(values.pop(), source, depth - 1)
-                if found is not None:
-                    return found
+                value = _number(values.pop(), source, depth - 1)
+                if value is not None:
+                    return value
     raise ValueError("not a constant")

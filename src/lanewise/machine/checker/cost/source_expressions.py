@@ -1,7 +1,5 @@
 """The expression of a source line that an access came from, such as `tile[threadIdx.x][…]`."""
 
-from __future__ import annotations
-
 import linecache
 import re
 from pathlib import Path
@@ -42,20 +40,20 @@ def expression(text: str, name: str, writes: bool) -> str:
         sides = text[: assigned.start()]
     else:
         sides = text[assigned.end() :] if assigned[0] == "=" else text
-    found = [each for each in _indexed(sides) if not name or each[0].split(".")[0] == name]
+    uses = [use for use in _indexed(sides) if not name or use[0].split(".")[0] == name]
     if writes and assigned is not None:
-        found = found[-1:]  # what stands next to the sign of an assignment
-    if name and not found:
-        found = [each for each in _indexed(text) if each[0].split(".")[0] == name]
-    if len({each[0] for each in found}) != 1:
+        uses = uses[-1:]  # what stands next to the sign of an assignment
+    if name and not uses:
+        uses = [use for use in _indexed(text) if use[0].split(".")[0] == name]
+    if len({use[0] for use in uses}) != 1:
         return ""
-    variable, indices = found[0]
-    return variable + "".join(f"[{each if len(each) <= MOST_CHARACTERS else '…'}]" for each in indices)
+    variable, indices = uses[0]
+    return variable + "".join(f"[{index if len(index) <= MOST_CHARACTERS else '…'}]" for index in indices)
 
 
 def _indexed(text: str) -> list[tuple[str, list[str]]]:
     """Return the names in a text that are indexed, each with its indices; not those inside an index."""
-    found = []
+    uses = []
     position = 0
     while (match := _INDEXED.search(text, position)) is not None:
         indices, position = [], match.end()
@@ -63,8 +61,8 @@ def _indexed(text: str) -> list[tuple[str, list[str]]]:
             end = _closing(text, position)
             indices.append(text[position + 1 : end].strip())
             position = end + 1
-        found.append((match[1], indices))
-    return found
+        uses.append((match[1], indices))
+    return uses
 
 
 def _closing(text: str, start: int) -> int:

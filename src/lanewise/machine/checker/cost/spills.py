@@ -1,7 +1,5 @@
 """What ptxas alone knows of a kernel: spilled registers. Apart from the verdicts that few checks ask for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from lanewise.isa.multiprocessor import MOST_REGISTERS
@@ -18,7 +16,7 @@ def spills(entry: Entry, used: Resources, shape: Shape) -> list[Inefficiency]:
     moved = used.spill_stores + used.spill_loads
     if not moved:
         return []
-    loc = next((each for each in entry.body if isinstance(each, Loc)), None)
+    loc = next((statement for statement in entry.body if isinstance(statement, Loc)), None)
     source = source_line(entry.module, loc) if loc is not None else None
     words = (
         f"ptxas spills registers on {used.arch}: {used.spill_stores} bytes of stores and "
@@ -45,4 +43,4 @@ def judged_with_spills(
     report: ReportContents, entry: Entry, used: Resources, shape: Shape
 ) -> list[Inefficiency]:
     """Return what wastes time in a launch, spills included, the most expensive first."""
-    return sorted([*report.performance, *spills(entry, used, shape)], key=lambda each: -each.cycles)
+    return sorted([*report.performance, *spills(entry, used, shape)], key=lambda verdict: -verdict.cycles)

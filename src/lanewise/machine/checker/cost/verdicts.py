@@ -1,7 +1,5 @@
 """Judges what a launch cost: which lines waste wavefronts, sectors, instructions or barriers, by rank."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TypeVar
@@ -22,7 +20,7 @@ from lanewise.machine.program.operands import Symbol
 from lanewise.machine.program.ops import Op
 from lanewise.machine.runtime.shared_names import plain_name
 
-#: A line is told of if it wastes this part of all wavefronts, sectors or instructions of the launch.
+#: A line is reported if it wastes this part of all wavefronts, sectors or instructions of the launch.
 LEAST_SHARE = 0.05
 #: … and, if it ran only a few times, this part.
 LEAST_SHARE_OF_FEW = 0.2
@@ -42,7 +40,7 @@ T = TypeVar("T")
 def performance(costs: LaunchCosts) -> list[Inefficiency]:
     """Return what wastes time in a launch, the most expensive first."""
     judge = _Judge(costs)
-    found = [
+    verdicts = [
         *judge.bank_conflicts(),
         *judge.uncoalesced(),
         *judge.divergence(),
@@ -50,7 +48,7 @@ def performance(costs: LaunchCosts) -> list[Inefficiency]:
         *judge.predicated_off(),
         *judge.barriers(),
     ]
-    return sorted(found, key=lambda each: -each.cycles)
+    return sorted(verdicts, key=lambda verdict: -verdict.cycles)
 
 
 class _Judge:
@@ -75,8 +73,8 @@ class _Judge:
 
     def _grouped(self, items: Iterable[T], key: Callable[[T], object]) -> list[list[T]]:
         groups: dict[object, list[T]] = {}
-        for each in items:
-            groups.setdefault(key(each), []).append(each)
+        for item in items:
+            groups.setdefault(key(item), []).append(item)
         return list(groups.values())
 
     def _made(
@@ -92,9 +90,9 @@ class _Judge:
         """Return the expression of the source that makes an access, or what it does in words."""
         source = self.kernel.sources[access.op.site]
         writes = access.located.access.writes
-        found = expression(source_text(self.module, source), name, writes) if source else ""
+        subject = expression(source_text(self.module, source), name, writes) if source else ""
         words = f"{access.located.space} {access.located.access.verb}"
-        return found or name or self._statement(access.op) or words
+        return subject or name or self._statement(access.op) or words
 
     # shared memory ------------------------------------------------------------------------------------------
 
@@ -106,29 +104,30 @@ class _Judge:
             for access in self.costs.accesses
             if access.wavefronts and not (access.located.access.asynchronous and access.located.size == 16)
         ]
-        total = sum(each.wavefronts for each in shared)
+        total = sum(access.wavefronts for access in shared)
         layouts = ArrayLayouts(self.costs)
         groups = self._grouped(
-            shared, lambda each: (self.place(each.op), self._variable(each), each.located.access.kind)
+            shared, lambda access: (self.place(access.op), self._variable(access), access.located.access.kind)
         )
         for group in groups:
-            taken, ideal = sum(each.wavefronts for each in group), sum(each.ideal for each in group)
-            wasted = taken - ideal
-            if wasted < LEAST_SHARE * total or taken < CONFLICT_RATIO * ideal:
+            wavefronts = sum(access.wavefronts for access in group)
+            ideal = sum(access.ideal for access in group)
+            wasted = wavefronts - ideal
+            if wasted < LEAST_SHARE * total or wavefronts < CONFLICT_RATIO * ideal:
                 continue
-            worst = max(group, key=lambda each: each.wavefronts - each.ideal)
-            ways = taken / ideal
+            worst = max(group, key=lambda access: access.wavefronts - access.ideal)
+            ways = wavefronts / ideal
             words = f"{ways:.1f}-way bank conflict on average"
             if abs(ways - round(ways)) < 0.05:
                 words = f"{ways:.0f}-way bank conflict"
             variable = self._variable(worst)
             name = plain_name(variable.name) if variable is not None else ""
-            found = layouts.proposals_for(worst)
+            proposals = layouts.proposals_for(worst)
             made = self._made(
                 "bank conflict", worst.op, self._subject(worst, name), words, wasted, total, "wavefronts",
-                WAVEFRONT_CYCLES * wasted, in_words(found) or layouts.why_none(worst),
+                WAVEFRONT_CYCLES * wasted, in_words(proposals) or layouts.why_none(worst),
             )  # fmt: skip
-            yield replace(made, proposals=found)
+            yield replace(made, proposals=proposals)
 
     def _variable(self, access: AccessCost) -> Symbol | None:
         """Return the shared variable that an access was made to; None if it is not known."""
@@ -149,18 +148,19 @@ class _Judge:
 
     def uncoalesced(self) -> Iterator[Inefficiency]:
         """Judge requests to global memory that touch more sectors than their bytes would fill."""
-        touched = [each for each in self.costs.accesses if each.sectors]
-        total = sum(each.sectors for each in touched)
+        touched = [access for access in self.costs.accesses if access.sectors]
+        total = sum(access.sectors for access in touched)
         for group in self._grouped(
-            touched, lambda each: (self.place(each.op), each.located.access.kind, self._array(each))
+            touched, lambda access: (self.place(access.op), access.located.access.kind, self._array(access))
         ):
-            taken, least = sum(each.sectors for each in group), sum(each.least_sectors for each in group)
-            wasted = taken - least
-            if wasted < LEAST_SHARE * total or taken < SECTOR_RATIO * least:
+            sectors = sum(access.sectors for access in group)
+            least = sum(access.least_sectors for access in group)
+            wasted = sectors - least
+            if wasted < LEAST_SHARE * total or sectors < SECTOR_RATIO * least:
                 continue
-            worst = max(group, key=lambda each: each.sectors - each.least_sectors)
-            requests = sum(each.requests for each in group)
-            figures = f"{taken / requests:.3g} sectors a request where {least / requests:.3g} would do"
+            worst = max(group, key=lambda access: access.sectors - access.least_sectors)
+            requests = sum(access.requests for access in group)
+            figures = f"{sectors / requests:.3g} sectors a request where {least / requests:.3g} would do"
             words = f"uncoalesced {worst.located.access.verb}, {figures}"
             yield self._made(
                 "uncoalesced", worst.op, self._subject(worst), words, wasted, total, "sectors",
@@ -176,13 +176,13 @@ class _Judge:
     def divergence(self) -> Iterator[Inefficiency]:
         """Judge branches at which the lanes of a warp part."""
         total = self.costs.instructions
-        for group in self._grouped(divergent_branches(self.costs), lambda each: self.line(each.op)):
-            wasted = sum(each.wasted for each in group)
-            few = all(each.in_a_small_launch for each in group)
+        for group in self._grouped(divergent_branches(self.costs), lambda branch: self.line(branch.op)):
+            wasted = sum(branch.wasted for branch in group)
+            few = all(branch.in_a_small_launch for branch in group)
             if wasted < (LEAST_SHARE_OF_FEW if few else LEAST_SHARE) * total:
                 continue
-            worst = max(group, key=lambda each: each.wasted)
-            times, of = sum(each.diverged for each in group), sum(each.executed for each in group)
+            worst = max(group, key=lambda branch: branch.wasted)
+            times, of = sum(branch.diverged for branch in group), sum(branch.executed for branch in group)
             words = f"divergent branch, in {times:,} of {of:,} executions"
             yield self._made(
                 "divergent branch", worst.op, self._statement(worst.op), words, wasted, total, "instructions",
@@ -197,9 +197,9 @@ class _Judge:
     def local_memory(self) -> Iterator[Inefficiency]:
         """Judge arrays of a thread that are indexed at run time and lie in local memory for that."""
         total = self.costs.instructions
-        local = [each for each in self.costs.accesses if "local" in each.op.source.modifiers]
-        for group in self._grouped(local, lambda each: (self.place(each.op), each.located.access.kind)):
-            requests = sum(each.requests for each in group)
+        local = [access for access in self.costs.accesses if "local" in access.op.source.modifiers]
+        for group in self._grouped(local, lambda access: (self.place(access.op), access.located.access.kind)):
+            requests = sum(access.requests for access in group)
             if requests < LEAST_SHARE * total:
                 continue
             verb = group[0].located.access.verb
@@ -216,11 +216,11 @@ class _Judge:
         came = {
             op.site: self.costs.runs[block.number] for block in self.kernel.blocks for op in block.executed
         }
-        guarded = [each for each in self.costs.accesses if each.op.guard is not None]
-        first = {each.op.site: each for each in reversed(guarded)}
-        for group in self._grouped(first.values(), lambda each: self.place(each.op)):
-            times, threads = (int(each) for each in sum(came[each.op.site] for each in group))
-            off = threads - sum(each.threads for each in group)
+        guarded = [access for access in self.costs.accesses if access.op.guard is not None]
+        first = {access.op.site: access for access in reversed(guarded)}
+        for group in self._grouped(first.values(), lambda access: self.place(access.op)):
+            times, threads = (int(count) for count in sum(came[access.op.site] for access in group))
+            off = threads - sum(access.threads for access in group)
             wasted = off / 32
             if times < LEAST_DIVERGED or off < PREDICATED_SHARE * threads or wasted < LEAST_SHARE * total:
                 continue
@@ -255,12 +255,12 @@ def _distance(requests: Requests | None) -> str:
     """Return how far neighbouring lanes are apart, if they all are equally far."""
     if requests is None:
         return ""
-    found: set[int] = set()
+    distances: set[int] = set()
     for offsets, lanes in zip(requests.offsets, requests.lanes, strict=True):
         both = lanes[1:] & lanes[:-1]
-        found |= {int(each) for each in np.diff(offsets)[both]}
-    found.discard(0)
-    if len(found) != 1:
+        distances |= {int(distance) for distance in np.diff(offsets)[both]}
+    distances.discard(0)
+    if len(distances) != 1:
         return ""
-    (distance,) = found
+    (distance,) = distances
     return f"neighbouring lanes are {abs(distance):,} bytes apart"

@@ -1,7 +1,5 @@
 """Reports as GitHub's workflow commands, which mark lines of a pull request; each form has its file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -25,16 +23,16 @@ def workflow_commands(
             mend = f"; mend: {finding.mend}" if finding.mend else ""
             message = f"{finding.message}{where}{mend}"
             yield _command(command, finding.title, message, finding.source, finding.line, file)
-        for each in report.performance:
+        for verdict in report.performance:
             command = "warning" if strict else "notice"
-            yield _command(command, each.kind, each.description, each.source, each.line, file)
+            yield _command(command, verdict.kind, verdict.description, verdict.source, verdict.line, file)
 
 
 def _command(command: str, title: str, message: str, source: str | None, line: int, file: Path | None) -> str:
     properties = {"title": title}
-    found = place(source, line, file)
-    if found is not None:
-        properties = {"file": found[0].as_posix(), "line": str(found[1]), **properties}
+    location = place(source, line, file)
+    if location is not None:
+        properties = {"file": location[0].as_posix(), "line": str(location[1]), **properties}
     words = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
     return f"::{command} {words}::{_data(message)}"
 

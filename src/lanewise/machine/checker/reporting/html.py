@@ -1,7 +1,5 @@
 """Reports as HTML: one page that needs nothing from elsewhere, or the part of one that a notebook shows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 
@@ -27,7 +25,7 @@ _STYLE = """
 
 def page(reports: Sequence[ReportContents]) -> str:
     """Return reports as a page of its own."""
-    names = ", ".join(dict.fromkeys(each.title for each in reports))
+    names = ", ".join(dict.fromkeys(report.title for report in reports))
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8">'
         f"<title>lanewise check: {escape(names)}</title></head>\n"
@@ -37,23 +35,25 @@ def page(reports: Sequence[ReportContents]) -> str:
 
 def fragment(reports: Sequence[ReportContents]) -> str:
     """Return reports as a part of a page, with its own style."""
-    return (
-        f'<div class="lanewise">\n<style>{_STYLE}</style>\n{"".join(_report(each) for each in reports)}</div>'
-    )
+    parts = "".join(_report(report) for report in reports)
+    return f'<div class="lanewise">\n<style>{_STYLE}</style>\n{parts}</div>'
 
 
 def _report(report: ReportContents) -> str:
     state = "ok" if report.ok else "error"
     parts = [f"<h2>{escape(report.title)}: <span class='{state}'>{escape(report.summary)}</span></h2>"]
     if report.findings:
-        items = "".join(f"<li class='{each.severity}'>{_finding(each)}</li>" for each in report.findings)
+        items = "".join(
+            f"<li class='{finding.severity}'>{_finding(finding)}</li>" for finding in report.findings
+        )
         parts.append(f"<ul>{items}</ul>")
     if report.performance:
         parts.append(
-            "<ol>" + "".join(f"<li class='slow'>{escape(str(each))}</li>" for each in report.performance)
+            "<ol>"
+            + "".join(f"<li class='slow'>{escape(str(verdict))}</li>" for verdict in report.performance)
         )
         parts.append("</ol>")
-    parts += [_file(each) for each in listing(report)]
+    parts += [_file(file) for file in listing(report)]
     if report.counters:
         rows = "".join(
             f"<tr><td class='source'>{escape(name)}</td><td>{_number(value)}</td></tr>"
@@ -61,7 +61,7 @@ def _report(report: ReportContents) -> str:
         )
         parts.append(f"<details><summary>{escape(report.counted)}</summary><table>{rows}</table></details>")
     if report.notes:
-        notes = "".join(f"<li>{escape(each)}</li>" for each in report.notes)
+        notes = "".join(f"<li>{escape(note)}</li>" for note in report.notes)
         parts.append(f"<details><summary>Notes</summary><ul>{notes}</ul></details>")
     return "\n".join(parts) + "\n"
 
@@ -76,8 +76,11 @@ def _number(value: float) -> str:
 
 
 def _file(file: ListedFile) -> str:
-    most = {each: max((line.figures.get(each, 0) for line in file.lines), default=0) for each in file.columns}
-    heads = "".join(f"<th>{escape(each)}</th>" for each in ("line", *file.columns))
+    most = {
+        column: max((line.figures.get(column, 0) for line in file.lines), default=0)
+        for column in file.columns
+    }
+    heads = "".join(f"<th>{escape(column)}</th>" for column in ("line", *file.columns))
     rows = "".join(_line(line, file.columns, most) for line in file.lines)
     return (
         f"<details open><summary>{escape(file.name)}</summary>"
@@ -94,8 +97,8 @@ def _line(line: ListedLine, columns: Sequence[str], most: dict[str, int]) -> str
         style = f" style='background: rgba(255, 140, 0, {shade:.2f})'" if figure else ""
         cells.append(f"<td{style}>{f'{figure:,}' if figure else ''}</td>")
     rows = f"<tr>{''.join(cells)}<td class='source'>{escape(line.text)}</td></tr>\n"
-    remarks: list[tuple[str, str]] = [(each.severity, each.remark) for each in line.findings]
-    remarks += [("slow", each.description) for each in line.performance]
+    remarks: list[tuple[str, str]] = [(finding.severity, finding.remark) for finding in line.findings]
+    remarks += [("slow", verdict.description) for verdict in line.performance]
     for kind, words in remarks:
         blank = f"<td colspan='{len(columns) + 1}'></td>"
         rows += f"<tr>{blank}<td class='remark {kind}'>↑ {escape(words)}</td></tr>\n"

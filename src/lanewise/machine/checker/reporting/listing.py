@@ -1,7 +1,5 @@
 """The source of a kernel in its order, with counters and findings beside each line."""
 
-from __future__ import annotations
-
 import linecache
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,8 +32,8 @@ class ListedLine:
     @property
     def remarks(self) -> list[str]:
         """What was found at the line, in words."""
-        found = [each.remark for each in self.findings]
-        return [*found, *(each.description for each in self.performance)]
+        wrong = [finding.remark for finding in self.findings]
+        return [*wrong, *(verdict.description for verdict in self.performance)]
 
 
 @dataclass(frozen=True)
@@ -54,14 +52,14 @@ def listing(report: ReportContents) -> list[ListedFile]:
         name, number = _split(line.source, line.line)
         row = figures.setdefault(name, {}).setdefault(number, dict.fromkeys(COLUMNS, 0))
         for column, names in COLUMNS.items():
-            row[column] += sum(int(line.counters.get(each, 0)) for each in names)
+            row[column] += sum(int(line.counters.get(name, 0)) for name in names)
     findings: dict[tuple[str, int], list[Finding]] = {}
     for finding in report.findings:
         if finding.line:
             findings.setdefault(_split(finding.source, finding.line), []).append(finding)
     slow: dict[tuple[str, int], list[Inefficiency]] = {}
-    for each in report.performance:
-        slow.setdefault(_split(each.source, each.line), []).append(each)
+    for verdict in report.performance:
+        slow.setdefault(_split(verdict.source, verdict.line), []).append(verdict)
     for name, number in (*findings, *slow):
         figures.setdefault(name, {}).setdefault(number, dict.fromkeys(COLUMNS, 0))
     if len(figures) > 1 and not any(name == PTX for name, _ in (*findings, *slow)):
@@ -99,7 +97,7 @@ def _file(
         )
         for number in range(min(figures), max(figures) + 1)
     ]
-    used = tuple(each for each in COLUMNS if any(line.figures.get(each) for line in lines))
+    used = tuple(column for column in COLUMNS if any(line.figures.get(column) for line in lines))
     return ListedFile(name, lines, used)
 
 
@@ -107,13 +105,13 @@ def texts_of(report: ReportContents, name: str) -> list[str]:
     """Return the lines of a file as the kernel was compiled from it; none if they are not at hand."""
     module = report.module
     if module is None:
-        return [each.rstrip("\n") for each in linecache.getlines(name)]
+        return [text.rstrip("\n") for text in linecache.getlines(name)]
     return (module.text or str(module)).split("\n") if name == PTX else source_texts(module, name)
 
 
 def listing_text(files: Iterable[ListedFile]) -> str:
     """Return listed files as plain text: figures at the left, the source beside them, remarks below."""
-    return "\n\n".join(_text(each) for each in files)
+    return "\n\n".join(_text(file) for file in files)
 
 
 def _text(file: ListedFile) -> str:
@@ -121,11 +119,11 @@ def _text(file: ListedFile) -> str:
     rows = [
         (
             str(line.number),
-            *(f"{line.figures[each]:,}" if line.figures.get(each) else "" for each in file.columns),
+            *(f"{line.figures[column]:,}" if line.figures.get(column) else "" for column in file.columns),
         )
         for line in file.lines
     ]
-    widths = [max(len(each) for each in column) for column in zip(titles, *rows, strict=True)]
+    widths = [max(len(cell) for cell in column) for column in zip(titles, *rows, strict=True)]
 
     def joined(cells: Sequence[str]) -> str:
         return "  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
@@ -135,5 +133,5 @@ def _text(file: ListedFile) -> str:
     for line, cells in zip(file.lines, rows, strict=True):
         shown.append(f"{joined(cells)}  {line.text}".rstrip())
         indent = " " * (len(line.text) - len(line.text.lstrip()))
-        shown += [f"{margin}  {indent}^ {each}" for each in line.remarks]
+        shown += [f"{margin}  {indent}^ {remark}" for remark in line.remarks]
     return "\n".join(shown)

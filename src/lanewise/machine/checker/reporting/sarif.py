@@ -1,7 +1,5 @@
 """Reports as SARIF 2.1.0, the format in which CI systems take what tools find in a source."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -27,12 +25,12 @@ def sarif(
         result
         for report in reports
         for result in (
-            *(_finding(each, file) for each in report.findings),
-            *(_performance(each, file, strict) for each in report.performance),
+            *(_finding(finding, file) for finding in report.findings),
+            *(_performance(verdict, file, strict) for verdict in report.performance),
         )
     ]
     rules = sorted({result["ruleId"] for result in results})
-    driver = {"name": "lanewise", "rules": [_rule(each) for each in rules]}
+    driver = {"name": "lanewise", "rules": [_rule(rule) for rule in rules]}
     with suppress(PackageNotFoundError):  # where it is run from its source
         driver["version"] = version("lanewise")
     run = {"tool": {"driver": driver}, "results": results, "columnKind": "unicodeCodePoints"}
@@ -47,7 +45,7 @@ def _rule(name: str) -> dict[str, Any]:
 
 def _finding(finding: Finding, file: Path | None) -> dict[str, Any]:
     where = f" by thread {finding.thread} in block {finding.block}" if finding.thread is not None else ""
-    found = {
+    result = {
         "ruleId": finding.kind.replace(" ", "-"),
         "level": _LEVELS[finding.severity],
         "message": {
@@ -57,25 +55,27 @@ def _finding(finding: Finding, file: Path | None) -> dict[str, Any]:
     }
     if finding.other is not None and finding.other.line:
         related = _locations(finding.other.source, finding.other.line, file)
-        found["relatedLocations"] = [each | {"message": {"text": finding.other.message}} for each in related]
-    return found
+        result["relatedLocations"] = [
+            location | {"message": {"text": finding.other.message}} for location in related
+        ]
+    return result
 
 
-def _performance(each: Inefficiency, file: Path | None, strict: bool) -> dict[str, object]:
+def _performance(verdict: Inefficiency, file: Path | None, strict: bool) -> dict[str, object]:
     return {
-        "ruleId": _PREFIX + each.kind.replace(" ", "-"),
+        "ruleId": _PREFIX + verdict.kind.replace(" ", "-"),
         "level": "warning" if strict else "note",
-        "message": {"text": each.description},
-        "locations": _locations(each.source, each.line, file),
+        "message": {"text": verdict.description},
+        "locations": _locations(verdict.source, verdict.line, file),
     }
 
 
 def _locations(source: str | None, line: int, file: Path | None) -> list[dict[str, object]]:
     """Return the place of a result; none if no file is known."""
-    found = place(source, line, file)
-    if found is None:
+    location = place(source, line, file)
+    if location is None:
         return []
-    path, number = found
+    path, number = location
     below = path.is_absolute()
     artifact = {"uri": path.as_uri() if below else path.as_posix()}
     return [{"physicalLocation": {"artifactLocation": artifact, "region": {"startLine": number}}}]

@@ -1,7 +1,5 @@
 """Writes reports to a file, in the form that the file's name asks for."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,9 +21,9 @@ def save(reports: Sequence[ReportContents], path: Path, file: Path | None = None
         case ".sarif":
             text = json.dumps(sarif(reports, file), indent=1, ensure_ascii=False)
         case ".json":
-            text = json.dumps([each.to_dict() for each in reports], indent=1, ensure_ascii=False)
+            text = json.dumps([report.to_dict() for report in reports], indent=1, ensure_ascii=False)
         case ".txt":
-            text = "\n\n".join(f"{each}\n\n{listing_text(listing(each))}" for each in reports)
+            text = "\n\n".join(f"{report}\n\n{listing_text(listing(report))}" for report in reports)
         case other:
             raise LanewiseError(
                 f"{path}: the name of a report ends in one of {', '.join(SUFFIXES)}, not in {other!r}"

@@ -1,7 +1,5 @@
 """What mends a launch that stopped at a rule of tensor memory or of tcgen05.mma."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from lanewise.machine.checker.mends import Language

@@ -4,8 +4,6 @@ A cell is 16 lanes of one column: instructions of tcgen05 reach such groups of l
 that fill single lanes, which count as the whole group. Only kernels with tcgen05 keep these records.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum, IntFlag, auto
 
 from lanewise.jit.record_layout import embedded, pointer

@@ -1,7 +1,5 @@
 """The checker's steps before instructions of tcgen05: what they do to tensor memory, what they wait for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -95,7 +93,7 @@ def _operand(operand: ResolvedOperand) -> list[int]:
 def _move(op: Op, stores: bool) -> list[int]:
     """Return the operands of a load or store: address, lanes, columns, columns to the second half."""
     operands = list(op.operands)
-    (address,) = (each for each in operands if isinstance(each, MemoryOperand))
+    (address,) = (operand for operand in operands if isinstance(operand, MemoryOperand))
     vector = operands[operands.index(address) + 1 if stores and not op.has(_HALVES) else -1 if stores else 0]
     lanes = 32 if op.has(_WHOLE_WARP) else 16
     words = len(elements_of(vector)) * 32

@@ -4,8 +4,6 @@ The lanes' addresses become offsets into shadow memory (`shadow_memory.py`), and
 (`bank_model.py`).
 """
 
-from __future__ import annotations
-
 from lanewise.jit.lane_functions import (
     address_of,
     any_lane,

@@ -1,7 +1,5 @@
 """The record of one access while it is looked at: by lanes of a warp, to bytes of one allocation."""
 
-from __future__ import annotations
-
 from lanewise.jit.record_layout import pointer
 from lanewise.jit.restricted_python import inlined
 from lanewise.machine.abi import RecordLayout, WarpFrame, field, per_lane

@@ -4,8 +4,6 @@ Most functions of the watch are written in the restricted Python of `lanewise.ji
 that work on vectors of shadow memory, or walk over boxes of tensors, are written as LLVM IR by a `WatchCode`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
@@ -124,10 +122,10 @@ def follows_async() -> bool:
 
 
 def _report(code: Code, callback: Value, *values: Value | Reference) -> None:
-    numbers = [each.address if isinstance(each, Reference) else each for each in values]
+    numbers = [value.address if isinstance(value, Reference) else value for value in values]
     type = ir.FunctionType(ir.VoidType(), [ir.LONG] * len(numbers)).as_pointer()
     function = code.builder.inttoptr(callback.handle, type)
-    code.builder.call(function, [each.handle for each in numbers])
+    code.builder.call(function, [number.handle for number in numbers])
 
 
 @primitive(_report)

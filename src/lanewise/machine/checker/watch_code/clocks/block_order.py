@@ -1,7 +1,5 @@
 """What orders the warps of a block: barriers, fences, and waits for asynchronous copies."""
 
-from __future__ import annotations
-
 from lanewise.jit.lane_functions import (
     address_of,
     any_lane,

@@ -4,8 +4,6 @@ What a warp knows of other blocks is a publication of each of them: everything t
 epoch. So of a block whose warps arrive one after the other, the last arrival counts for all.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.lane_functions import address_of, joined, lowest_bit, mask_of
 from lanewise.jit.record_layout import RecordLayout, field
 from lanewise.jit.restricted_python import compiled, inlined

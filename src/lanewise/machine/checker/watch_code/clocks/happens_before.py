@@ -5,8 +5,6 @@ instruction. It happened before a lane of the running warp if all its lanes are 
 barrier, by a release that the lane has acquired, or because both are atomic or volatile and need no order.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.lane_functions import mask_of
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.checker import records

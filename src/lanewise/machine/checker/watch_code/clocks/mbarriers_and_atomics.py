@@ -4,8 +4,6 @@ A cell keeps its last publication. A strong write that follows a fence, or relea
 happened before; a strong read is shown that, and knows it once it acquires or a fence follows.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.lane_functions import address_of, joined, lowest_bit, mask_of, set_bits
 from lanewise.jit.record_layout import RecordLayout, field, per_lane, pointer
 from lanewise.jit.restricted_python import compiled, inlined

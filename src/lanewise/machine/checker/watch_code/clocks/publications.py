@@ -4,8 +4,6 @@ A cell keeps its last publication: an epoch of the warp that made it, and whethe
 block had done. A publication that rests on those of other blocks stands for everything up to its epoch.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.lane_functions import address_of, lowest_bit, mask_of
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.checker import records

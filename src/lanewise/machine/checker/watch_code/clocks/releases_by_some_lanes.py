@@ -5,8 +5,6 @@ for an earlier release by other lanes, which is kept here: what lanes did before
 mbarrier is known by that, also after one of them has arrived at another one.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.lane_functions import any_lane, joined
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.checker import records

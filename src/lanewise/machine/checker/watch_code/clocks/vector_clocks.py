@@ -4,8 +4,6 @@ What orders the lanes of a warp is in `warp_order.py`, barriers and fences are i
 `happens_before.py` answers which access happened before which.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.lane_functions import address_of, choose, mask_of, set_bits, smallest
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine import abi

@@ -1,7 +1,5 @@
 """What the lanes of a warp know of each other: barriers of the warp, masks, convergence."""
 
-from __future__ import annotations
-
 from lanewise.jit.lane_functions import address_of, choose, joined, lanes_in, lowest_bit, mask_of, set_bits
 from lanewise.jit.record_layout import Words
 from lanewise.jit.restricted_python import compiled, inlined

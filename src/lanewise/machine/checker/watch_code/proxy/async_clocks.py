@@ -4,8 +4,6 @@ Like vector clocks: an element of a vector is an epoch up to which something of 
 warp knows passes to others where they synchronise.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.lane_functions import choose, joined, lanes_in, largest, set_bits, smallest
 from lanewise.jit.record_layout import Words
 from lanewise.jit.restricted_python import compiled, inlined
@@ -81,19 +79,22 @@ def join_async(target: AsyncClock, source: AsyncClock) -> None:
 
 
 @inlined
-def settled(last: Words, until: Words, now: int) -> int:
-    """Return the epoch up to which what every lane began is settled, given its last one and those settled."""
-    return smallest(choose(last > until, until, now))
+def done_until(begun: Words, done: Words, now: int) -> int:
+    """Return the epoch up to which everything that the lanes began is done; `now` if nothing is open.
+
+    `begun` has the epoch of each lane's last one, `done` the epoch up to which those of the lane are done.
+    """
+    return smallest(choose(begun > done, done, now))
 
 
 @inlined
 def publish_own(watch: BlockWatch, index: int) -> AsyncClock:
     """Put what a warp knows of its own operations into its clock, which is then joined into others."""
     clock, now = async_clock(watch, index), watch.epoch
-    clock.fenced_of[index] = settled(clock.wrote, clock.last_fence, now)
-    clock.fenced_global_of[index] = settled(clock.wrote_global, clock.last_global_fence, now)
-    clock.reads_of[index] = settled(clock.bulk_issued, clock.bulk_read, now)
-    clock.writes_of[index] = settled(clock.bulk_issued, clock.bulk_done, now)
+    clock.fenced_of[index] = done_until(clock.wrote, clock.last_fence, now)
+    clock.fenced_global_of[index] = done_until(clock.wrote_global, clock.last_global_fence, now)
+    clock.reads_of[index] = done_until(clock.bulk_issued, clock.bulk_read, now)
+    clock.writes_of[index] = done_until(clock.bulk_issued, clock.bulk_done, now)
     leader = first_of_group(index)
     clock.wgmma_of[leader] = max(clock.wgmma_of[leader], clock.wgmma_done)
     return clock
@@ -152,10 +153,10 @@ def fence_proxies(watch: BlockWatch, frame: WarpFrame, kind: int, active: int) -
     # What other warps wrote, and this one has learnt of, it has fenced as well.
     if kind != OrderKind.PROXY_FENCE_GLOBAL:
         clock.last_fence = choose(fencing, watch.epoch, clock.last_fence)
-        clock.fenced_by_issuer_of = joined(clock.fenced_by_issuer_of, watch.clock.seen)
+        clock.covered_by_own_fence = joined(clock.covered_by_own_fence, watch.clock.seen)
     if kind != OrderKind.PROXY_FENCE_SHARED:
         clock.last_global_fence = choose(fencing, watch.epoch, clock.last_global_fence)
-        clock.fenced_global_by_issuer_of = joined(clock.fenced_global_by_issuer_of, watch.clock.seen)
+        clock.covered_by_own_global_fence = joined(clock.covered_by_own_global_fence, watch.clock.seen)
     warp = watch.first_warp + frame.index
     last = warp_fence(watch, warp)
     last.warp = warp + 1

@@ -266,8 +266,8 @@ class _Copy(BegunOperation):
         self.copy = code.record("operation")
         code.run(begin_copy, frame=self.frame, copy=self.copy, issued=self.issued)
         self.lane, self.size, self.source, self.target = (
-            self.copy.get(each)
-            for each in (
+            self.copy.get(field)
+            for field in (
                 AsyncOperation.lane,
                 AsyncOperation.size,
                 AsyncOperation.source,
@@ -278,7 +278,7 @@ class _Copy(BegunOperation):
         self.target_block = self.copy.at(AsyncOperation.target_block)
         self.own = self.block.get(BlockRecord.shared)
         self.base, self.tensor_shift = (
-            self.copy.get(each) for each in (AsyncOperation.shared_address, AsyncOperation.tensor_shift)
+            self.copy.get(field) for field in (AsyncOperation.shared_address, AsyncOperation.tensor_shift)
         )
         watch = Record(code, self.block.get(BlockRecord.watch), BlockWatch)
         self.costs = _Costs(code, watch, self.row)

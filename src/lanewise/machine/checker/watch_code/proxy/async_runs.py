@@ -4,8 +4,6 @@ A run that only complete operations and fenced, ordered stores came before costs
 each 16 bytes. What may be wrong is examined cell by cell (`async_accesses.py`).
 """
 
-from __future__ import annotations
-
 from lanewise.jit.compiled_functions import signature_only
 from lanewise.jit.lane_functions import choose, smallest, unsigned_less
 from lanewise.jit.record_layout import Words
@@ -18,8 +16,9 @@ from lanewise.machine.checker.records import AllocationShadow, BlockWatch, Shado
 from lanewise.machine.checker.suspicion_sentences import Suspicion
 from lanewise.machine.checker.watch_code.clocks.happens_before import lane_of
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import in_block, local_warp, suspect, watch_of
-from lanewise.machine.checker.watch_code.proxy.async_accesses import examine_async, reads_handed_over
+from lanewise.machine.checker.watch_code.proxy.async_accesses import examine_async
 from lanewise.machine.checker.watch_code.proxy.async_clocks import running_clock
+from lanewise.machine.checker.watch_code.proxy.proxy_fences import reads_handed_over
 from lanewise.machine.checker.watch_code.shadow.shadow_cells import Cell
 from lanewise.machine.checker.watch_code.shadow.shadow_memory import all_written, mark_written
 from lanewise.machine.checker.watch_code.watch_module import (
@@ -103,10 +102,10 @@ class _Cells:
         # What is read from shared memory has to be written before.
         shared = (self.view.get(RunView.flags) & AsyncFlag.SHARED).differs(0)
         unknown = (~(same | settled) & ~(fresh & self.spread(~(reads & shared)))).any()
-        found = self.code.variable(unknown)
-        found.set(unknown)
+        is_doubtful = self.code.variable(unknown)
+        is_doubtful.set(unknown)
         with self.code.when(writes):
-            found.set(found.get() | self._read_before())
+            is_doubtful.set(is_doubtful.get() | self._read_before())
             for plane, field in (
                 (ShadowPlane.ASYNC_READ_EPOCH, RunView.verified_reads),
                 (ShadowPlane.ASYNC_EARLIER_EPOCH, RunView.verified_earlier),
@@ -115,23 +114,23 @@ class _Cells:
                 good = read < start
                 for number in range(READS_VERIFIED):
                     good = good | read.equals(self.spread(self.view.get(field + 4 * number, U32)))
-                found.set(found.get() | (~good).any())
-        return found.get()
+                is_doubtful.set(is_doubtful.get() | (~good).any())
+        return is_doubtful.get()
 
     def _read_before(self) -> Value:
         """Return whether plain reads of the cells have to be examined before the cells are written."""
         handed_over, low = self.known(RunView.handed_over), self.known(RunView.floor)
-        last, earlier = (self.get(each) for each in (ShadowPlane.READ_EPOCH, ShadowPlane.EARLIER_EPOCH))
-        found = self.code.variable(self.code.constant(BOOL, 0))
-        found.set(self.code.constant(BOOL, 0))
+        last, earlier = (self.get(plane) for plane in (ShadowPlane.READ_EPOCH, ShadowPlane.EARLIER_EPOCH))
+        is_doubtful = self.code.variable(self.code.constant(BOOL, 0))
+        is_doubtful.set(self.code.constant(BOOL, 0))
         with self.code.when((last.max(earlier) > handed_over).any()):
             for read in (last, earlier):
                 good = ~(read > handed_over)
                 for number in range(READS_VERIFIED):
                     known = self.view.get(RunView.verified_plain_reads + 4 * number, U32)
                     good = good | (read.equals(self.spread(known)) & ~(read > low))
-                found.set(found.get() | (~good).any())
-        return found.get()
+                is_doubtful.set(is_doubtful.get() | (~good).any())
+        return is_doubtful.get()
 
     def to_examine(self, writes: Value) -> Value:
         """Return how many of the cells have to be examined: the first alone if all were accessed alike."""
@@ -293,7 +292,7 @@ def _write_look_at_run(code: WatchCode) -> None:
     """Write that the cells of a run are looked at, four at a time if there are as many."""
     view = code.record("view")
     flags = view.get(RunView.flags)
-    reads, writes = ((flags & each).differs(0) for each in (AsyncFlag.READS, AsyncFlag.WRITES))
+    reads, writes = ((flags & flag).differs(0) for flag in (AsyncFlag.READS, AsyncFlag.WRITES))
     shift, offset = view.get(RunView.shift), code["host"] - view.get(RunView.host)
     cells = (code["bytes"] + ((code.number(1) << shift) - 1)) >> shift
     first = view.get(RunView.plane) + ((offset >> shift) << 2)

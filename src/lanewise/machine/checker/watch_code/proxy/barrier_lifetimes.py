@@ -1,7 +1,5 @@
 """The life of an mbarrier: where it begins, and where mbarrier.inval or other data ends it."""
 
-from __future__ import annotations
-
 from lanewise.jit.lane_functions import lanes_in, lowest_bit, mask_of, set_bits
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.abi import WarpFrame

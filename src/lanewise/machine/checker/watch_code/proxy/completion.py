@@ -1,7 +1,5 @@
 """Whether the running warp may rely on an asynchronous operation being complete."""
 
-from __future__ import annotations
-
 from lanewise.jit.lane_functions import choose, smallest
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.checker import records

@@ -5,8 +5,6 @@ follows from what its threads know when they exit, and not from the order in whi
 Copies by the asynchronous proxy are followed by the phases of their mbarriers.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.lane_functions import any_lane, lanes_in, lowest_bit, mask_of, set_bits
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine import abi

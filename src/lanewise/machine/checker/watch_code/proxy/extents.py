@@ -4,8 +4,6 @@ Its bytes have to lie in the variable or array that its address was computed fro
 not tell that, they have to lie in the shared variable in which the operation begins.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.jit.simd import Value
 from lanewise.machine.abi import WarpFrame

@@ -1,7 +1,5 @@
 """Called for cluster launch control: a block that was refused must not ask again."""
 
-from __future__ import annotations
-
 from lanewise.jit.lane_functions import lowest_bit
 from lanewise.jit.restricted_python import compiled
 from lanewise.machine.abi import WarpFrame

@@ -4,8 +4,6 @@ A bulk copy that an mbarrier counts is complete when its phase is, and a thread 
 thread that it has synchronised with, has seen that phase complete.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.lane_functions import address_of, joined
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.abi import WarpFrame
@@ -42,8 +40,8 @@ PARITY_BIT = 63
 NOT_COMPLETE = -1
 # The vectors of an AsyncClock in a PhaseRecord.
 FENCED_OF, FENCED_GLOBAL_OF, READS_OF, WRITES_OF, WGMMA_OF, HANDED_OVER_OF = (
-    VECTORS.index(each)
-    for each in (
+    VECTORS.index(vector)
+    for vector in (
         AsyncClock.fenced_of,
         AsyncClock.fenced_global_of,
         AsyncClock.reads_of,

@@ -4,8 +4,6 @@ A block has as many registers as its threads began with. A warpgroup that takes 
 given some up; so what the warps have at last must fit.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.lane_functions import lowest_bit
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.abi import BlockRecord, WarpFrame

@@ -5,8 +5,6 @@ before the exit of at least one thread of the block: it waits at the cluster's b
 mbarrier or for a flag that comes after the access. `exits.py` looks at that when threads exit.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.lane_functions import choose, lanes_in
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.abi import WarpFrame

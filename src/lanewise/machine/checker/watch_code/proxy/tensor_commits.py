@@ -5,8 +5,6 @@ if it knows the phase of any later commit of the same thread to be complete. By 
 tcgen05.fence::after_thread_sync as well before an asynchronous instruction of its own.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.checker.proxy_records import PHASES_KEPT, NotedOperation
 from lanewise.machine.checker.records import BlockWatch

@@ -5,8 +5,6 @@ lanes, each judged alone unless two go as one; a phase takes as many wavefronts 
 A request to global memory takes one sector of 32 bytes for each that it touches. The model is compiled code.
 """
 
-from __future__ import annotations
-
 from lanewise.jit import ir
 from lanewise.jit.compiled_functions import signature_only
 from lanewise.jit.simd import Type, Value
@@ -113,13 +111,13 @@ def _joined(code: WatchCode, addresses: Value, active: Value, lanes: int) -> Val
     They do if all lanes share their address with the neighbour, or with the lane two further on.
     """
     bits = active.to(U32) & ((1 << lanes) - 1)
-    found = code.constant(BOOL, 0)
+    is_joined = code.constant(BOOL, 0)
     undefined = ir.Constant(addresses.type.ir, ir.Undefined)
     for step in (1, 2):
         swapped = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [lane ^ step for lane in range(lanes)])
         other = Value(code, addresses.type, code.builder.shuffle_vector(addresses.handle, undefined, swapped))
-        found = found | ~addresses.differs(other).any()
-    return found & bits.equals((1 << lanes) - 1)
+        is_joined = is_joined | ~addresses.differs(other).any()
+    return is_joined & bits.equals((1 << lanes) - 1)
 
 
 def _conditions(code: WatchCode, bits: Value, lanes: int) -> Value:

@@ -4,8 +4,6 @@ Instructions in loops repeat the same request some bytes further on, so all of t
 new pattern and stored beside the instruction.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.compiled_functions import primitive, signature_only
 from lanewise.jit.lane_functions import (
     address_of,

@@ -4,8 +4,6 @@ A cell stands for 1, 2 or 4 bytes of memory: as many as the smallest access to t
 access ends inside a cell.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.simd import Value
 from lanewise.machine import abi
 from lanewise.machine.checker import records
@@ -69,7 +67,7 @@ class View:
         #: The running warp as a bit among those of its block.
         self.warp_bit = observed.code.constant(U32, 1) << index.to(U32)
         self.synced, self.converged = (
-            clock.get(each).to(U32) for each in (WarpClock.synced, WarpClock.converged)
+            clock.get(field).to(U32) for field in (WarpClock.synced, WarpClock.converged)
         )
         #: Whether the kernel has asynchronous operations.
         module = observed.code.module
@@ -85,7 +83,7 @@ class CellVector:
     def __init__(self, code: WatchCode, view: View, cell: Cell, count: int) -> None:
         self.code, self.cell, self.count, self.view = code, cell, count, view
         self.floor, self.start, self.now, self.own_after, self.synced = (
-            self.spread(each) for each in (view.floor, view.start, view.now, view.own_after, view.synced)
+            self.spread(value) for value in (view.floor, view.start, view.now, view.own_after, view.synced)
         )
 
     def spread(self, value: Value) -> Value:
@@ -164,13 +162,13 @@ class CellVector:
         if writes:
             for plane in (ShadowPlane.READ_EPOCH, ShadowPlane.EARLIER_EPOCH):
                 late = late | (self._get(plane) > self.floor)
-        found = self.code.variable(self.code.constant(BOOL, 0))
+        is_doubtful = self.code.variable(self.code.constant(BOOL, 0))
         some_late = late.any()
         with self.code.when(some_late):
-            found.set(self.doubts(written, me, writes).any())
+            is_doubtful.set(self.doubts(written, me, writes).any())
         with self.code.when(~some_late):
-            found.set(self._other_doubts(written, me, writes).any())
-        return found.get()
+            is_doubtful.set(self._other_doubts(written, me, writes).any())
+        return is_doubtful.get()
 
     def written_now(self) -> Value:
         """Return whether a cell was written in this epoch, perhaps by another lane of this instruction."""

@@ -4,8 +4,6 @@ An access that no unordered access came before costs a few vector instructions (
 others are examined cell by cell here, and what looks wrong is reported to Python, where `triage.py` decides.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.lane_functions import address_of, mask_of, set_bits, unsigned_less
 from lanewise.jit.record_layout import RecordLayout, field
 from lanewise.jit.restricted_python import compiled, inlined

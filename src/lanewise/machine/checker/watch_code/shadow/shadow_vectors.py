@@ -4,8 +4,6 @@ Cells that may be wrong are examined one by one (`shadow_memory.py`), by functio
 this is written as LLVM IR, since most of the time of a check is spent here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from lanewise.jit import ir
@@ -79,7 +77,7 @@ class _Lanes:
         self.view = View(access.at(Access.watch), access.get(Access.shared).differs(0))
         self.offsets = Record(code, access.address + Access.offsets)
         self.who, self.active, self.pending = (
-            access.get(each).to(U32) for each in (Access.who, Access.active, Access.pending)
+            access.get(field).to(U32) for field in (Access.who, Access.active, Access.pending)
         )
         self.shift, self.size = access.get(Access.shift), access.get(Access.size)
         self.plane, self.stride = access.get(Access.plane), access.get(Access.stride)

@@ -5,8 +5,6 @@ a warp has to wait for its own loads and stores before the pipe comes to their c
 that one thread issues stay in order by themselves; those of several threads need one.
 """
 
-from __future__ import annotations
-
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker import records

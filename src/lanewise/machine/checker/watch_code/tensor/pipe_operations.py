@@ -4,8 +4,6 @@ Matrices in shared memory are walked as the product walks them. The shapes of D,
 tensor memory are those of `isa/tensor_memory`, in groups of 16 lanes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -77,19 +75,19 @@ def _number(words: Product, in_tensor_memory: bool = False) -> int:
 _PLAIN = Product(KINDS["f16"])
 #: The bits of a form that say what matters here.
 PAIRED, SPARSE, WS = (
-    _number(_PLAIN) ^ _number(each)
-    for each in (_PLAIN._replace(cta_group=2), _PLAIN._replace(sparse=True), _PLAIN._replace(ws=True))
+    _number(_PLAIN) ^ _number(changed)
+    for changed in (_PLAIN._replace(cta_group=2), _PLAIN._replace(sparse=True), _PLAIN._replace(ws=True))
 )
 TENSOR_A = _number(_PLAIN) ^ _number(_PLAIN, in_tensor_memory=True)
 KIND_BITS = 15
 #: The numbers of kinds with elements of 32 bits, of 16 bits and of 4 bits; others have 8.
-TF32, F16 = (_number(Product(KINDS[each])) & KIND_BITS for each in ("tf32", "f16"))
-MXF4, MXF4NVF4 = (_number(Product(KINDS[each], block=32)) & KIND_BITS for each in ("mxf4", "mxf4nvf4"))
+TF32, F16 = (_number(Product(KINDS[kind])) & KIND_BITS for kind in ("tf32", "f16"))
+MXF4, MXF4NVF4 = (_number(Product(KINDS[kind], block=32)) & KIND_BITS for kind in ("mxf4", "mxf4nvf4"))
 F8F6F4 = _number(Product(KINDS["f8f6f4"])) & KIND_BITS
 MXF8F6F4 = _number(Product(KINDS["mxf8f6f4"], block=32)) & KIND_BITS
 #: The numbers of formats of 6 and of 4 bits, which lie packed in the first bytes of a piece beside 8 bits.
-E2M3, E3M2, E2M1 = (KINDS["f8f6f4"].formats[each] for each in ("e2m3", "e3m2", "e2m1"))
-SIX_BIT_BYTES, FOUR_BIT_BYTES = (EXPANSIONS[each].held_bytes for each in ("b6x16_p32", "b4x16_p64"))
+E2M3, E3M2, E2M1 = (KINDS["f8f6f4"].formats[name] for name in ("e2m3", "e3m2", "e2m1"))
+SIX_BIT_BYTES, FOUR_BIT_BYTES = (EXPANSIONS[name].held_bytes for name in ("b6x16_p32", "b4x16_p64"))
 #: The first number of the kinds with scale factors.
 SCALED_FROM = MXF8F6F4
 #: Fields of the instruction descriptor: first bit, mask, unit.
@@ -323,7 +321,7 @@ def _write_product_issued(code: WatchCode) -> None:
 
     form, descriptor = operand(product.FORM), operand(product.DESCRIPTOR)
     m, n = ((descriptor >> M_BIT) & M_MASK) * 16, ((descriptor >> N_BIT) & N_MASK) * 8
-    paired, sparse = ((form & each).differs(0) for each in (PAIRED, SPARSE))
+    paired, sparse = ((form & flag).differs(0) for flag in (PAIRED, SPARSE))
     with _each_block(code, begun, paired.select(code.number(1), 0)) as block:
         home = Record(code, block.get(BlockRecord.watch), BlockWatch)
         reads = _SharedReads(begun, block)
@@ -335,7 +333,9 @@ def _write_product_issued(code: WatchCode) -> None:
             lines = paired.select(size >> 1, size)
             facts = {"form": form, "descriptor": descriptor, "lines": lines}
             facts |= {"by_columns": by_columns, "is_sparse_b": more}
-            groups, pieces = (code.run(each, **facts) for each in (groups_of_matrix, pieces_of_matrix))
+            groups, pieces = (
+                code.run(count_of, **facts) for count_of in (groups_of_matrix, pieces_of_matrix)
+            )
             in_shared = (form & TENSOR_A).equals(0) if matrix == product.A else code.number(1).differs(0)
             with code.when(in_shared):
                 number = MATRIX_B if matrix == product.B else MATRIX_A
@@ -357,7 +357,6 @@ def _each_block(code: WatchCode, begun: BegunOperation, paired: Value) -> Iterat
     others = is_paired(own).select(paired, code.number(0))
     with code.loop(others + 1) as number:
         chosen = code.variable(own.address)
-        chosen.set(own.address)
         with code.when(number.differs(0)):
             chosen.set(other_block(code, own).address)
         block = Record(code, chosen.get(), BlockRecord)
@@ -399,7 +398,7 @@ def _look_at_target(
 def _copy_hook(shape: CopyShape) -> Hook:
     """Return the function that is called when a tcgen05.cp of a shape is issued."""
     lanes = {lane // CELL_LANES for row in range(shape.rows) for lane in shape.lanes_of(row)}
-    groups = sum(1 << each for each in lanes)
+    groups = sum(1 << lane for lane in lanes)
 
     def write(code: WatchCode) -> None:
         begun, made = BegunOperation(code), code.record("operation")

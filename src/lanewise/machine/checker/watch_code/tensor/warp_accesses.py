@@ -1,7 +1,5 @@
 """Called before instructions of a warp that touch tensor memory: loads, stores, waits, alloc and dealloc."""
 
-from __future__ import annotations
-
 from lanewise.jit.lane_functions import lowest_bit
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.abi import WarpFrame
