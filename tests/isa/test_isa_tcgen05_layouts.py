@@ -20,7 +20,7 @@ from lanewise.isa.tensor_memory.accumulators import (
     metadata_place,
     regions,
 )
-from lanewise.isa.tensor_memory.scale_factors import factor_place, factors_per_row, first_bytes
+from lanewise.isa.tensor_memory.scale_factors import factor_place, first_bytes
 from lanewise.layout import Layout, logical_product
 
 RECORD = json.loads((Path(__file__).parent / "cutlass_tcgen05_layouts.json").read_text())
@@ -163,7 +163,5 @@ def test_descriptors_that_are_none_say_why(bits: int, reason: str) -> None:
         MatrixDescriptor.decode(bits, version=1)
 
 
-def test_factors_per_row_follow_the_words() -> None:
-    assert factors_per_row("mxf8f6f4", ("block_scale",)) == 1
-    assert factors_per_row("mxf4nvf4", ("block_scale", "scale_vec::4X")) == 4
+def test_factors_of_a_row_begin_where_they_do_not_pass_a_column() -> None:
     assert [first_bytes(each) for each in (1, 2, 4)] == [(0, 1, 2, 3), (0, 2), (0,)]

@@ -70,6 +70,16 @@ ENDLESS = {
 ENOUGH = 1_000_000
 
 
+@pytest.mark.parametrize("value", ["ld.shared.u32 %r4, [s];", "mov.u32 %r4, 0;"])
+def test_a_loop_that_counts_is_ended_sooner_after_an_error(value: str) -> None:
+    count = "mov.u32 %r2, 1;\nWAIT: add.u32 %r2, %r2, 2; setp.ne.u32 %p0, %r2, 0; @%p0 bra WAIT;\nret;"
+    report = check(f"{value} st.global.u32 [%rd0], %r4; {count}", 1, 32, steps=ENOUGH)
+    kinds = {finding.kind: finding.message for finding in report.findings}
+    is_wrong = "uninitialised" in kinds
+    assert is_wrong == value.startswith("ld")
+    assert ("nothing has changed for very long" in kinds["endless"]) == is_wrong
+
+
 @pytest.mark.parametrize("name", ENDLESS)
 def test_what_never_ends_is_a_finding(name: str) -> None:
     body, (grid, block), text, allocation = ENDLESS[name]

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pytest
 
 import lanewise as lw
 
@@ -100,3 +101,56 @@ def test_what_cp_async_wrote_needs_a_fence_before_the_asynchronous_proxy_reads_i
     assert "cp.async, which is of the generic proxy, wrote these bytes" in finding.message
     line = COPIED_BACK[: COPIED_BACK.index("cp.async.cg")].count("\n") + 1
     assert f"`fence.proxy.async` after a wait for the copies of line {line}, " in finding.mend
+
+
+#: All lanes of a warp copy a word to the same place: from FROM, and as many bytes as BYTES says.
+TO_ONE_PLACE = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry to_one_place(.param .u64 source, .param .u64 out) {
+    .reg .b64 %rd<4>; .reg .b32 %r<6>; .reg .pred %p<2>;
+    .shared .align 16 .b8 tile[16];
+    ld.param.u64 %rd0, [source];
+    ld.param.u64 %rd1, [out];
+    mov.u32 %r0, %tid.x;
+    mul.wide.u32 %rd2, %r0, SIZE;
+    add.s64 %rd2, %rd0, %rd2;
+    mov.u32 %r1, tile;
+    setp.eq.u32 %p0, %r0, 7;
+    setp.eq.u32 %p1, %r0, 99;
+    selp.u32 %r2, 0, 4, %p0;
+    selp.u32 %r3, 0, 4, %p1;
+    cp.async.ca.shared.global [%r1], [FROM], SIZE BYTES;
+    cp.async.wait_all;
+    bar.warp.sync 0xffffffff;
+    ld.shared.u32 %r4, [%r1];
+    mul.wide.u32 %rd2, %r0, 4;
+    add.s64 %rd2, %rd1, %rd2;
+    st.global.u32 [%rd2], %r4;
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize("size", [4, 16])
+@pytest.mark.parametrize(
+    "start, length, ok",
+    [
+        ("%rd0", "", True),
+        ("%rd0+4", ", %r3", True),
+        ("%rd0", ", %p1", True),
+        ("%rd2", "", False),
+        ("%rd0", ", %r2", False),
+        ("%rd0", ", %p0", False),
+    ],
+)
+def test_lanes_that_copy_the_same_bytes_to_one_place_do_not_race(
+    start: str, length: str, ok: bool, size: int
+) -> None:
+    start = start.replace("+4", f"+{size}")
+    module = lw.load(TO_ONE_PLACE.replace("FROM", start).replace("BYTES", length).replace("SIZE", str(size)))
+    source, out = np.arange(512, dtype=np.uint32), np.zeros(32, np.uint32)
+    report = lw.check(module["to_one_place"][1, 32], source, out)
+    errors = {each.kind for each in report.findings if each.severity == "error"}
+    assert errors == (set() if ok else {"race"}), str(report)

@@ -48,6 +48,36 @@ def test_the_owner_of_a_view() -> None:
     assert stop - start == 96 and bounds(whole[::-1]) == (start, stop) and bounds(whole[:0]) == (start, start)
 
 
+@pytest.mark.parametrize("alignment", [64, 128, 1024, 4096])
+@pytest.mark.parametrize("lead", [16, 48, 80, 2032])
+def test_bytes_that_the_host_has_aligned_stay_aligned(alignment: int, lead: int) -> None:
+    page = np.zeros(4 << 12, np.uint8)
+    raw = np.frombuffer(page[-page.ctypes.data % 4096 + lead :].data, np.uint8)
+    by_hand = raw[-raw.ctypes.data % alignment :][:64]
+    for array, aligned in ((by_hand, True), (raw[alignment - lead % alignment + 1 :], False)):
+        arrays, book = HostArrays(AddressBook()), AddressBook()
+        arrays.add("x", array)
+        (placed,), addresses = arrays.allocate()
+        entered = book.enter(array)
+        assert (addresses[id(array)] % alignment == 0) is aligned
+        assert (entered % alignment == 0) is aligned
+        assert addresses[id(array)] - placed.first == array.ctypes.data - raw.ctypes.data
+
+
+def test_elements_and_whole_arrays_are_not_aligned_by_their_host_addresses() -> None:
+    page = np.zeros(4 << 12, np.uint8)
+    start = -page.ctypes.data % 4096 + 16
+    for array in (
+        np.frombuffer(page[start:].data, np.uint8),
+        np.frombuffer(page[start:].data, np.float32)[28:],
+    ):
+        offset = array.ctypes.data - owner_of(array).ctypes.data
+        arrays = HostArrays(AddressBook())
+        arrays.add("x", array)
+        _, addresses = arrays.allocate()
+        assert addresses[id(array)] % 4096 == offset
+
+
 def test_a_view_has_the_alignment_of_its_place(module: lw.Module) -> None:
     a, y = np.arange(68, dtype=np.float32), np.zeros(64, np.float32)
     module["copy4"][1, 32](a[4:], y, 16)

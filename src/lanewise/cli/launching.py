@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from lanewise.cli.input.compiling import USUAL, Compilation, CompilingOptions
+from lanewise.cli.input.option_groups import valued
 from lanewise.errors import LanewiseError
 from lanewise.hints import missing_file
 from lanewise.tracebacks import shorten
@@ -63,68 +64,49 @@ ScriptArguments = Annotated[
 ]
 EntryName = Annotated[
     str | None,
-    typer.Option(
+    valued(
         "--entry",
-        metavar="NAME",
-        help="The name of the kernel: plain, demangled or mangled; of a template an instance, "
-        "'mm<half, float>'.",
-        rich_help_panel=_SHAPE,
+        "NAME",
+        "The name of the kernel: plain, demangled or mangled; of a template an instance, 'mm<half, float>'.",
+        panel=_SHAPE,
     ),
 ]
 Grid = Annotated[
     str | None,
-    typer.Option(
-        "--grid",
-        metavar="X[,Y[,Z]]",
-        help="How many blocks the grid has; 1 if left out.",
-        rich_help_panel=_SHAPE,
-    ),
+    valued("--grid", "X[,Y[,Z]]", "How many blocks the grid has; 1 if left out.", panel=_SHAPE),
 ]
-Block = Annotated[
-    str | None,
-    typer.Option(
-        "--block", metavar="X[,Y[,Z]]", help="How many threads a block has.", rich_help_panel=_SHAPE
-    ),
-]
+Block = Annotated[str | None, valued("--block", "X[,Y[,Z]]", "How many threads a block has.", panel=_SHAPE)]
 Shared = Annotated[
     int | None,
-    typer.Option(
-        "--shared",
-        metavar="BYTES",
-        help="How many bytes of dynamic shared memory a block has.",
-        rich_help_panel=_SHAPE,
-    ),
+    valued("--shared", "BYTES", "How many bytes of dynamic shared memory a block has.", panel=_SHAPE),
 ]
 Cluster = Annotated[
     str | None,
-    typer.Option(
+    valued(
         "--cluster",
-        metavar="X[,Y[,Z]]",
-        help="How many blocks a cluster has (sm_90 and later), unless the kernel itself says it.",
-        rich_help_panel=_SHAPE,
+        "X[,Y[,Z]]",
+        "How many blocks a cluster has (sm_90 and later), unless the kernel itself says it.",
+        panel=_SHAPE,
     ),
 ]
 Arch = Annotated[
     str | None,
-    typer.Option(
+    valued(
         "--arch",
-        metavar="ARCH",
-        help="The GPU to imitate, such as sm_90 or H100: CUDA C++ is compiled for it, and matrix "
+        "ARCH",
+        "The GPU to imitate, such as sm_90 or H100: CUDA C++ is compiled for it, and matrix "
         "instructions give its bits.",
     ),
 ]
 Steps = Annotated[
-    int | None,
-    typer.Option(
-        "--steps", metavar="N", help="Stop a block after N steps, so that an endless loop ends.", min=1
-    ),
+    int | None, valued("--steps", "N", "Stop a block after N steps, so that an endless loop ends.", min=1)
 ]
 Args = Annotated[
     list[str] | None,
-    typer.Option(
+    valued(
         "--arg",
-        metavar="VALUE",
-        help="An argument: a .npy file, zeros:f32:64x64 (zeros, ones, arange, random, normal; random and "
+        "VALUE",
+        "An argument: a .npy file, zeros:f32:64x64 (zeros, ones, arange, random, normal; random and "
         "normal take :seed after that), a number, null, or a struct as hex:00ff.",
     ),
 ]
@@ -137,10 +119,10 @@ Unchecked = Annotated[
 ]
 Gpu = Annotated[
     str | None,
-    typer.Option(
+    valued(
         "--gpu",
-        metavar="NAME",
-        help="Give a script or a program a virtual GPU, such as H100: a Python script with Triton's kernels "
+        "NAME",
+        "Give a script or a program a virtual GPU, such as H100: a Python script with Triton's kernels "
         'and torch\'s "cuda" tensors, CUDA C++ with a main(), or an executable that holds PTX.',
     ),
 ]

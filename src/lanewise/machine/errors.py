@@ -13,6 +13,17 @@ class Unsupported(LanewiseError):
     """
 
 
+class Refused(Unsupported):
+    """A kernel that breaks a rule to which ptxas holds it as well: the instruction, and what mends it."""
+
+    def __init__(self, message: str, line: int, text: str, mend: str) -> None:
+        super().__init__(message)
+        self.line, self.text, self.mend = line, text, mend
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (str(self), self.line, self.text, self.mend))
+
+
 class UnfitOperand(Exception):
     """An operand that cannot be what its place needs, found where the instruction is not at hand.
 

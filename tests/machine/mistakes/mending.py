@@ -27,6 +27,7 @@ STATEMENTS = {
     "__syncthreads()": "__syncthreads();",
     "__syncwarp()": "__syncwarp();",
     "__syncwarp(mask)": "__syncwarp(__activemask());",
+    "cluster.sync()": 'asm volatile("barrier.cluster.arrive; barrier.cluster.wait;" ::: "memory");',
     "fence.proxy.async": 'asm volatile("fence.proxy.async;" ::: "memory");',
     "fence.mbarrier_init": 'asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");',
     "wgmma.fence": 'asm volatile("wgmma.fence.sync.aligned;" ::: "memory");',

@@ -14,7 +14,7 @@ import typer
 
 from lanewise.cli.input.compiling import CompilingOptions
 from lanewise.cli.input.gpu_options import GpuChecks
-from lanewise.cli.input.option_groups import with_groups
+from lanewise.cli.input.option_groups import valued, with_groups
 from lanewise.cli.input.options import AsJson
 from lanewise.cli.launching import (
     FAILED,
@@ -68,9 +68,7 @@ class ReportOptions:
     ] = Format.TEXT
     save: Annotated[
         Path | None,
-        typer.Option(
-            "--save", metavar="FILE", help="Write the report to a file as well: .html, .json, .sarif or .txt."
-        ),
+        valued("--save", "FILE", "Write the report to a file as well: .html, .json, .sarif or .txt."),
     ] = None
     counters: Annotated[
         bool,
@@ -91,20 +89,20 @@ class OrderOptions:
 
     schedules: Annotated[
         int,
-        typer.Option(
+        valued(
             "--schedules",
-            metavar="N",
-            help="Run N times with other orders of blocks and warps: in order, in reverse, then at random.",
+            "N",
+            "Run N times with other orders of blocks and warps: in order, in reverse, then at random.",
             min=1,
             max=MOST_SCHEDULES,
         ),
     ] = 1
     schedule: Annotated[
         list[str] | None,
-        typer.Option(
+        valued(
             "--schedule",
-            metavar="ORDER",
-            help="Run in this order: 'in order', reverse, late (asynchronous operations take effect as late "
+            "ORDER",
+            "Run in this order: 'in order', reverse, late (asynchronous operations take effect as late "
             "as they may) or a seed. Give it again for a further run.",
         ),
     ] = None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lanewise.cli.input.option_groups import with_groups
+from lanewise.cli.input.option_groups import valued, with_groups
 from lanewise.cli.input.options import ASource, Descriptor, InstructionText, StyleOptions
 from lanewise.cli.terminal.answer import Answer, Cell, Table, facts
 from lanewise.cli.terminal.render import show, style_of
@@ -28,7 +28,7 @@ _SHOWN_COLUMNS = 16
 
 
 def _file(option: str, what: str) -> object:
-    return typer.Option(option, metavar="FILE", help=what)
+    return valued(option, "FILE", what)
 
 
 def _array(name: str) -> object:
@@ -64,17 +64,14 @@ def compute(
     b: Annotated[Path, _array("B")],
     c: Annotated[Path | None, _array("C")] = None,
     arch: Annotated[
-        str | None,
-        typer.Option(
-            "--arch", metavar="ARCH", help="The arch or GPU whose bits are wanted, such as sm_90 or H100."
-        ),
+        str | None, valued("--arch", "ARCH", "The arch or GPU whose bits are wanted, such as sm_90 or H100.")
     ] = None,
     versus: Annotated[
         str | None,
-        typer.Option(
+        valued(
             "--versus",
-            metavar="ARCH|all",
-            help="A second arch: show where the results differ. 'all' compares a GPU of each generation.",
+            "ARCH|all",
+            "A second arch: show where the results differ. 'all' compares a GPU of each generation.",
         ),
     ] = None,
     output: Annotated[

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lanewise.cli.input.compiling import CompilingOptions
-from lanewise.cli.input.option_groups import with_groups
+from lanewise.cli.input.option_groups import valued, with_groups
 from lanewise.cli.launching import (
     FAILED,
     Asked,
@@ -47,8 +47,7 @@ def debug(
         bool, typer.Option("--check", help="Start at the first finding of the checker, and stop at each.")
     ] = False,
     limit: Annotated[
-        int | None,
-        typer.Option("--limit", metavar="MIB", help="How much memory a recording may take, in MiB.", min=1),
+        int | None, valued("--limit", "MIB", "How much memory a recording may take, in MiB.", min=1)
     ] = None,
     command: Annotated[
         list[str] | None,
@@ -62,10 +61,10 @@ def debug(
     ] = False,
     port: Annotated[
         int | None,
-        typer.Option(
+        valued(
             "--port",
-            metavar="PORT",
-            help="With --dap: listen on this port of the machine; 0 takes a free one.",
+            "PORT",
+            "With --dap: listen on this port of the machine; 0 takes a free one.",
             min=0,
             max=65535,
         ),

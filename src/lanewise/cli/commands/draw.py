@@ -27,7 +27,7 @@ from lanewise.cli.input.drawing_options import (
     Permutation,
 )
 from lanewise.cli.input.encoded import drawable, instruction_descriptor, read_encoded
-from lanewise.cli.input.option_groups import with_groups
+from lanewise.cli.input.option_groups import valued, with_groups
 from lanewise.cli.input.options import ASource, Descriptor, InstructionWords, Stride
 from lanewise.cli.input.subject import atom_named, instruction_named, usual_instruction
 from lanewise.errors import LanewiseError
@@ -133,11 +133,10 @@ def layout(
     output: Output = None,
     tv: Annotated[
         str | None,
-        typer.Option(
+        valued(
             "--tv",
-            metavar="ROWS,COLS",
-            help="Read the layout as a map from (thread, value) to the elements of a matrix of this size.",
-            show_default=False,
+            "ROWS,COLS",
+            "Read the layout as a map from (thread, value) to the elements of a matrix of this size.",
         ),
     ] = None,
     columns: Columns = None,
@@ -204,16 +203,10 @@ def tiled_mma(
 def tiled_copy(
     name: AtomName,
     threads: Annotated[
-        str,
-        typer.Option(
-            "--threads", metavar="LAYOUT", help="The layout of the threads, from (M, N) to the thread."
-        ),
+        str, valued("--threads", "LAYOUT", "The layout of the threads, from (M, N) to the thread.")
     ],
     values: Annotated[
-        str,
-        typer.Option(
-            "--values", metavar="LAYOUT", help="The layout of a thread's values, from (M, N) to the value."
-        ),
+        str, valued("--values", "LAYOUT", "The layout of a thread's values, from (M, N) to the value.")
     ] = "(1,1)",
     type: CopiedType = None,
     *,
@@ -264,21 +257,12 @@ def swizzle(
         str, typer.Argument(metavar="SWIZZLE", help="Bits, base, shift, such as 3,4,3.", show_default=False)
     ],
     layout: Annotated[
-        str | None,
-        typer.Option(
-            "--layout",
-            metavar="LAYOUT",
-            help="The layout it is applied to; one period of it by default.",
-            show_default=False,
-        ),
+        str | None, valued("--layout", "LAYOUT", "The layout it is applied to; one period of it by default.")
     ] = None,
     bits: Annotated[
         int | None,
-        typer.Option(
-            "--bits",
-            metavar="BITS",
-            help="Size of an element: the swizzle then is on bytes, as TMA and wgmma have it.",
-            show_default=False,
+        valued(
+            "--bits", "BITS", "Size of an element: the swizzle then is on bytes, as TMA and wgmma have it."
         ),
     ] = None,
     output: Output = None,
@@ -302,13 +286,9 @@ class MarkOptions:
     operand: OperandName = None
     lane: Lane = None
     element: Annotated[
-        tuple[str, int, int] | None,
-        typer.Option("--element", metavar="OPERAND ROW COL", help="Mark one element.", show_default=False),
+        tuple[str, int, int] | None, valued("--element", "OPERAND ROW COL", "Mark one element.")
     ] = None
-    product: Annotated[
-        int | None,
-        typer.Option("--product", metavar="Q", help="Which product of Volta's m8n8k4.", show_default=False),
-    ] = None
+    product: Annotated[int | None, valued("--product", "Q", "Which product of Volta's m8n8k4.")] = None
     inputs: Annotated[
         bool,
         typer.Option(
@@ -369,10 +349,10 @@ def banks(
     bits: Bits = 16,
     unit: Annotated[
         str,
-        typer.Option(
+        valued(
             "--unit",
-            metavar="UNIT",
-            help="Draw by 'element', or by 'chunk' of 16 bytes as ldmatrix reads.",
+            "UNIT",
+            "Draw by 'element', or by 'chunk' of 16 bytes as ldmatrix reads.",
             show_default=False,
         ),
     ] = "",
@@ -394,16 +374,10 @@ def descriptor(
     descriptor: Annotated[
         str, typer.Argument(metavar="DESCRIPTOR", help="64 bits, such as 0x4000004000000040.")
     ],
-    rows: Annotated[
-        int, typer.Option("--rows", metavar="ROWS", help="Rows of the operand: M of A, N of B.")
-    ] = 64,
-    k: Annotated[
-        int | None, typer.Option("--k", metavar="K", help="Its K; 32 bytes by default.", show_default=False)
-    ] = None,
+    rows: Annotated[int, valued("--rows", "ROWS", "Rows of the operand: M of A, N of B.")] = 64,
+    k: Annotated[int | None, valued("--k", "K", "Its K; 32 bytes by default.")] = None,
     bits: Bits = 16,
-    major: Annotated[
-        str, typer.Option("--major", metavar="MAJOR", help="K or MN: along which elements adjoin.")
-    ] = "K",
+    major: Annotated[str, valued("--major", "MAJOR", "K or MN: along which elements adjoin.")] = "K",
     output: Output = None,
     labels: Labels = True,
 ) -> Callable[[], None]:

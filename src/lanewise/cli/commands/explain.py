@@ -8,11 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from lanewise.cli.explanation.question import Question
 from lanewise.cli.input.encoded import drawable, instruction_descriptor, read_encoded
-from lanewise.cli.input.option_groups import with_groups
+from lanewise.cli.input.option_groups import valued, with_groups
 from lanewise.cli.input.options import (
     ArchName,
     ASource,
@@ -41,14 +39,8 @@ def explain(
     stride: Stride = None,
     descriptor: Descriptor = None,
     shown: StyleOptions,
-    svg: Annotated[
-        Path | None,
-        typer.Option("--svg", metavar="FILE", help="Draw it, as SVG, into a file.", show_default=False),
-    ] = None,
-    latex: Annotated[
-        Path | None,
-        typer.Option("--latex", metavar="FILE", help="Draw it, as LaTeX, into a file.", show_default=False),
-    ] = None,
+    svg: Annotated[Path | None, valued("--svg", "FILE", "Draw it, as SVG, into a file.")] = None,
+    latex: Annotated[Path | None, valued("--latex", "FILE", "Draw it, as LaTeX, into a file.")] = None,
 ) -> Callable[[], None]:
     """Explain an instruction, or answer a question about it; or a matrix descriptor, or a tensor map.
 

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import typer
 
+from lanewise.cli.input.option_groups import valued
 from lanewise.cli.launching import Asked, run_script
 from lanewise.errors import LanewiseError
 from lanewise.hints import missing_file
@@ -35,21 +36,17 @@ def explore(
         ),
     ] = None,
     port: Annotated[
-        int,
-        typer.Option(
-            "--port", metavar="PORT", help="The port of the page; 0 takes a free one.", min=0, max=65535
-        ),
+        int, valued("--port", "PORT", "The port of the page; 0 takes a free one.", min=0, max=65535)
     ] = 0,
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.", show_default=False)
     ] = True,
     static: Annotated[
         Path | None,
-        typer.Option(
+        valued(
             "--static",
-            metavar="DIR",
-            help="Write what needs no server (instructions, layouts, tour, traces) as a site into a folder.",
-            show_default=False,
+            "DIR",
+            "Write what needs no server (instructions, layouts, tour, traces) as a site into a folder.",
         ),
     ] = None,
 ) -> Callable[[], int]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lanewise.cli.input.option_groups import with_groups
+from lanewise.cli.input.option_groups import valued, with_groups
 from lanewise.cli.input.options import ArchName, StyleOptions
 from lanewise.cli.terminal.answer import Answer, Cell, Table
 from lanewise.cli.terminal.render import show, style_of
@@ -30,10 +30,8 @@ if TYPE_CHECKING:
 _SPARSITY = {"sparse": True, "dense": False}
 
 
-def _format_option(name: str) -> Any:
-    return typer.Option(
-        f"--{name.lower()}", metavar="FORMAT", help=f"Format of {name}, such as f16, half or e4m3."
-    )
+def _format_option(name: str) -> object:
+    return valued(f"--{name.lower()}", "FORMAT", f"Format of {name}, such as f16, half or e4m3.")
 
 
 @dataclass(frozen=True)
@@ -43,27 +41,22 @@ class Filters:
     arch: ArchName = None
     family: Annotated[
         str | None,
-        typer.Option(
-            "--family", metavar="FAMILY", help=f"One of {', '.join(FAMILIES)}; or tcgen05, cp.async.bulk, …"
-        ),
+        valued("--family", "FAMILY", f"One of {', '.join(FAMILIES)}; or tcgen05, cp.async.bulk, …"),
     ] = None
     a: Annotated[str | None, _format_option("A")] = None
     b: Annotated[str | None, _format_option("B")] = None
     c: Annotated[str | None, _format_option("C")] = None
     d: Annotated[str | None, _format_option("D")] = None
     shape: Annotated[
-        str | None,
-        typer.Option("--shape", metavar="SHAPE", help="The shape, such as m16n8k16, or m64n*k16 for any N."),
+        str | None, valued("--shape", "SHAPE", "The shape, such as m16n8k16, or m64n*k16 for any N.")
     ] = None
     sparse: Annotated[
         bool | None, typer.Option("--sparse/--dense", help="Sparse forms only, or dense only.")
     ] = None
     kind: Annotated[
         str | None,
-        typer.Option(
-            "--kind",
-            metavar="KIND",
-            help="f8f6f4, mxf8f6f4, mxf4, mxf4nvf4, or none for instructions without a kind.",
+        valued(
+            "--kind", "KIND", "f8f6f4, mxf8f6f4, mxf4, mxf4nvf4, or none for instructions without a kind."
         ),
     ] = None
     withdrawn: Annotated[

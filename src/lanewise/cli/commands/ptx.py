@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lanewise.cli.input.compiling import CompilingOptions
-from lanewise.cli.input.option_groups import with_groups
+from lanewise.cli.input.option_groups import valued, with_groups
 from lanewise.cli.input.options import ArchName
 from lanewise.cli.launching import Asked, entry_of, launched_by, module_in, require_code, what_it_prints
 
@@ -26,11 +26,7 @@ def ptx(
     arch: ArchName = None,
     entry: Annotated[
         str | None,
-        typer.Option(
-            "--entry",
-            metavar="NAME",
-            help="This kernel alone; also an instance of a template, 'mm<half, float>'.",
-        ),
+        valued("--entry", "NAME", "This kernel alone; also an instance of a template, 'mm<half, float>'."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it to a file.")

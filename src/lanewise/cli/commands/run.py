@@ -11,11 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from lanewise.cli.input.compiling import CompilingOptions
 from lanewise.cli.input.gpu_options import ExecutorName, executor_of
-from lanewise.cli.input.option_groups import with_groups
+from lanewise.cli.input.option_groups import valued, with_groups
 from lanewise.cli.input.options import AsJson
 from lanewise.cli.launching import (
     Asked,
@@ -145,12 +143,10 @@ def run(
     launching: LaunchOptions,
     save: Annotated[
         list[str] | None,
-        typer.Option(
-            "--save", metavar="NUMBER=FILE", help="Save an argument after the run, as .npy; the first is 0."
-        ),
+        valued("--save", "NUMBER=FILE", "Save an argument after the run, as .npy; the first is 0."),
     ] = None,
     print_: Annotated[
-        list[int] | None, typer.Option("--print", metavar="NUMBER", help="Print an argument after the run.")
+        list[int] | None, valued("--print", "NUMBER", "Print an argument after the run.")
     ] = None,
     compiling: CompilingOptions,
     gpu: Gpu = None,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lanewise.cli.input.compiling import CompilingOptions
-from lanewise.cli.input.option_groups import with_groups
+from lanewise.cli.input.option_groups import valued, with_groups
 from lanewise.cli.input.options import ArchName, AsJson
 from lanewise.cli.launching import (
     Asked,
@@ -41,28 +41,20 @@ def sass(
         ),
     ],
     arch: ArchName = None,
-    entry: Annotated[
-        str | None, typer.Option("--entry", metavar="NAME", help="Show this kernel alone.")
-    ] = None,
+    entry: Annotated[str | None, valued("--entry", "NAME", "Show this kernel alone.")] = None,
     *,
     compiling: CompilingOptions,
     block: Annotated[
         str | None,
-        typer.Option(
+        valued(
             "--block",
-            metavar="X[,Y[,Z]]",
-            help="How many threads a block has, to compute the occupancy; by default the number with which "
+            "X[,Y[,Z]]",
+            "How many threads a block has, to compute the occupancy; by default the number with which "
             "most warps are resident.",
         ),
     ] = None,
     shared: Annotated[
-        int,
-        typer.Option(
-            "--shared",
-            metavar="BYTES",
-            help="Bytes of dynamic shared memory, to compute the occupancy.",
-            min=0,
-        ),
+        int, valued("--shared", "BYTES", "Bytes of dynamic shared memory, to compute the occupancy.", min=0)
     ] = 0,
     lines: Annotated[
         bool, typer.Option("--lines", help="Show the lines of the source between the instructions.")

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from lanewise.cli.explanation import holdings, layouts, summary
+from lanewise.cli.input.option_groups import valued
 from lanewise.cli.terminal.answer import Answer
 from lanewise.errors import LanewiseError
 from lanewise.isa import Instruction
@@ -21,35 +22,21 @@ class Question:
     [{'lane': 12, 'register': 2, 'slot': 1, 'first_bit': 16, 'last_bit': 31}]
     """
 
-    lane: Annotated[
-        int | None,
-        typer.Option("--lane", metavar="LANE", help="Show what this lane holds.", show_default=False),
-    ] = None
+    lane: Annotated[int | None, valued("--lane", "LANE", "Show what this lane holds.")] = None
     element: Annotated[
         tuple[str, int, int] | None,
-        typer.Option(
-            "--element",
-            metavar="OPERAND ROW COL",
-            help="Show which lane, register and bits hold this element.",
-            show_default=False,
-        ),
+        valued("--element", "OPERAND ROW COL", "Show which lane, register and bits hold this element."),
     ] = None
     register: Annotated[
         tuple[str, int, int] | None,
-        typer.Option(
-            "--register",
-            metavar="OPERAND LANE REGISTER",
-            help="Show what this register holds.",
-            show_default=False,
-        ),
+        valued("--register", "OPERAND LANE REGISTER", "Show what this register holds."),
     ] = None
     operand: Annotated[
         str | None,
-        typer.Option(
+        valued(
             "--operand",
-            metavar="OPERAND",
-            help="Show the whole layout of A, B, C, D, E, scale-a or scale-b; with --lane, only its part.",
-            show_default=False,
+            "OPERAND",
+            "Show the whole layout of A, B, C, D, E, scale-a or scale-b; with --lane, only its part.",
         ),
     ] = None
     by_lane: Annotated[
@@ -67,13 +54,7 @@ class Question:
         ),
     ] = False
     product: Annotated[
-        int | None,
-        typer.Option(
-            "--product",
-            metavar="Q",
-            help="Which of the four products of Volta's m8n8k4 is meant.",
-            show_default=False,
-        ),
+        int | None, valued("--product", "Q", "Which of the four products of Volta's m8n8k4 is meant.")
     ] = None
 
     def __post_init__(self) -> None:

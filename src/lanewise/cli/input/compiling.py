@@ -7,6 +7,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from lanewise.cli.input.option_groups import valued
 from lanewise.errors import LanewiseError
 
 _COMPILING = "For CUDA C++"
@@ -43,20 +44,15 @@ Includes = Annotated[
 ]
 Standard = Annotated[
     str | None,
-    typer.Option(
-        "--std",
-        metavar="STANDARD",
-        help="The C++ standard, such as c++20; c++17 if left out.",
-        rich_help_panel=_COMPILING,
-    ),
+    valued("--std", "STANDARD", "The C++ standard, such as c++20; c++17 if left out.", panel=_COMPILING),
 ]
 CompilerOptions = Annotated[
     list[str] | None,
-    typer.Option(
+    valued(
         "--option",
-        metavar="OPTION",
-        help="Pass another option to the compiler, as in --option=--use_fast_math.",
-        rich_help_panel=_COMPILING,
+        "OPTION",
+        "Pass another option to the compiler, as in --option=--use_fast_math.",
+        panel=_COMPILING,
     ),
 ]
 CompilerName = Annotated[

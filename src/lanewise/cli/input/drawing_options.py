@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from lanewise.cli.input.option_groups import valued
+
 Output = Annotated[
     Path | None,
     typer.Option(
@@ -22,13 +24,7 @@ AtomName = Annotated[
     str, typer.Argument(metavar="ATOM", help="CUTLASS's name of the atom.", show_default=False)
 ]
 Colour = Annotated[
-    str | None,
-    typer.Option(
-        "--colour",
-        metavar="BY",
-        help="What the colours stand for: thread, value or register.",
-        show_default=False,
-    ),
+    str | None, valued("--colour", "BY", "What the colours stand for: thread, value or register.")
 ]
 Labels = Annotated[
     bool,
@@ -38,48 +34,18 @@ Labels = Annotated[
         show_default=False,
     ),
 ]
-Lane = Annotated[
-    int | None,
-    typer.Option("--lane", metavar="LANE", help="Mark the elements of this lane.", show_default=False),
-]
-OperandName = Annotated[
-    str | None,
-    typer.Option("--operand", metavar="OPERAND", help="Draw this operand alone.", show_default=False),
-]
-CopiedType = Annotated[
-    str | None,
-    typer.Option(
-        "--type",
-        metavar="TYPE",
-        help="What a copy moves: f16, half_t, float, 16, …",
-        show_default=False,
-    ),
-]
-MmaName = Annotated[
-    str, typer.Option("--mma", metavar="ATOM", help="CUTLASS's name of the MMA atom.", show_default=False)
-]
+Lane = Annotated[int | None, valued("--lane", "LANE", "Mark the elements of this lane.")]
+OperandName = Annotated[str | None, valued("--operand", "OPERAND", "Draw this operand alone.")]
+CopiedType = Annotated[str | None, valued("--type", "TYPE", "What a copy moves: f16, half_t, float, 16, …")]
+MmaName = Annotated[str, valued("--mma", "ATOM", "CUTLASS's name of the MMA atom.", show_default=False)]
 AtomLayout = Annotated[
-    str,
-    typer.Option(
-        "--atom-layout", metavar="M,N,K", help="How many atoms along M, N and K, or a layout of them."
-    ),
+    str, valued("--atom-layout", "M,N,K", "How many atoms along M, N and K, or a layout of them.")
 ]
 Permutation = Annotated[
     str | None,
-    typer.Option(
-        "--permutation",
-        metavar="M,N,K",
-        help="The tile along M, N and K. Each may be a layout; _ keeps it as it is.",
-        show_default=False,
-    ),
+    valued("--permutation", "M,N,K", "The tile along M, N and K. Each may be a layout; _ keeps it as it is."),
 ]
 Columns = Annotated[
-    int | None,
-    typer.Option(
-        "--columns",
-        metavar="N",
-        help="Cut what is wider than N columns into pieces below one another.",
-        show_default=False,
-    ),
+    int | None, valued("--columns", "N", "Cut what is wider than N columns into pieces below one another.")
 ]
-Bits = Annotated[int, typer.Option("--bits", metavar="BITS", help="The size of an element in bits.")]
+Bits = Annotated[int, valued("--bits", "BITS", "The size of an element in bits.")]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lanewise.cli.input.option_groups import valued
 from lanewise.errors import LanewiseError
 
 if TYPE_CHECKING:
@@ -27,22 +28,16 @@ Streams = Annotated[
 ]
 Only = Annotated[
     list[str] | None,
-    typer.Option(
+    valued(
         "--only",
-        metavar="NAME",
-        help="Check the launches of kernels of this name (* stands for any text); others run plainly.",
-        rich_help_panel=_PANEL,
+        "NAME",
+        "Check the launches of kernels of this name (* stands for any text); others run plainly.",
+        panel=_PANEL,
     ),
 ]
 First = Annotated[
     int | None,
-    typer.Option(
-        "--first",
-        metavar="N",
-        help="Check the first N launches; later ones run plainly.",
-        min=1,
-        rich_help_panel=_PANEL,
-    ),
+    valued("--first", "N", "Check the first N launches; later ones run plainly.", min=1, panel=_PANEL),
 ]
 Fast = Annotated[
     bool,
@@ -50,12 +45,12 @@ Fast = Annotated[
 ]
 ExecutorName = Annotated[
     str | None,
-    typer.Option(
+    valued(
         "--executor",
-        metavar="WORKERS",
-        help="Spread the blocks of launches over so many processes, or over the Dask cluster at an address: "
+        "WORKERS",
+        "Spread the blocks of launches over so many processes, or over the Dask cluster at an address: "
         "4, tcp://scheduler:8786.",
-        rich_help_panel=_PANEL,
+        panel=_PANEL,
     ),
 ]
 

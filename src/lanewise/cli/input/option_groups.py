@@ -1,6 +1,6 @@
 """Records of options: a command takes a dataclass, and each field of it is an option of the command line.
 
-Options that several commands share are declared once, and handed on together.
+Options that several commands share are declared once, by `valued`, and handed on together.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,19 @@ from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, TypeVar, get_type_hints
 
+import typer
+
 T = TypeVar("T")
+
+
+def valued(
+    name: str, metavar: str, help: str, *, panel: str | None = None, show_default: bool = True,
+    min: int | None = None, max: int | None = None,
+) -> object:  # fmt: skip
+    """Return an option that takes a value, as Typer reads it: its name, what to write after it, its help."""
+    return typer.Option(
+        name, metavar=metavar, help=help, rich_help_panel=panel, show_default=show_default, min=min, max=max
+    )
 
 
 def with_groups(command: Callable[..., T]) -> Callable[..., T]:

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from lanewise.cli.input.option_groups import valued
+
 _STYLE = "How the answer is written"
 
 _INSTRUCTION_HELP = (
@@ -16,8 +18,7 @@ InstructionText = Annotated[str, typer.Argument(metavar="INSTRUCTION", help=_INS
 #: An instruction in as many words as the user writes, with or without quotes.
 InstructionWords = Annotated[list[str], typer.Argument(metavar="INSTRUCTION...", help=_INSTRUCTION_HELP)]
 ArchName = Annotated[
-    str | None,
-    typer.Option("--arch", metavar="ARCH", help="An arch such as sm_86, or a GPU such as 'RTX 4090'."),
+    str | None, valued("--arch", "ARCH", "An arch such as sm_86, or a GPU such as 'RTX 4090'.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON.", rich_help_panel=_STYLE)]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Write CSV, one table.", rich_help_panel=_STYLE)]
@@ -26,19 +27,11 @@ AsMarkdown = Annotated[
 ]
 ASource = Annotated[
     str | None,
-    typer.Option(
-        "--a-source",
-        metavar="WHERE",
-        help="Of wgmma: A is in 'registers' or behind a 'descriptor' (the default).",
-    ),
+    valued("--a-source", "WHERE", "Of wgmma: A is in 'registers' or behind a 'descriptor' (the default)."),
 ]
 Descriptor = Annotated[
     str | None,
-    typer.Option(
-        "--descriptor",
-        metavar="BITS",
-        help="Of tcgen05.mma: its instruction descriptor, 32 bits such as 0x8400490.",
-    ),
+    valued("--descriptor", "BITS", "Of tcgen05.mma: its instruction descriptor, 32 bits such as 0x8400490."),
 ]
 Stride = Annotated[
     bool | None,

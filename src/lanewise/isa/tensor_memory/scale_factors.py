@@ -8,9 +8,6 @@ from typing import NamedTuple
 
 from lanewise.isa.tensor_memory.accumulators import PARTITION
 
-#: Scale factors of a row that one instruction uses, by the words of its text and by kind.
-_FACTORS = {"scale_vec::1X": 1, "scale_vec::2X": 2, "scale_vec::4X": 4}
-_OF_KIND = {"mxf8f6f4": 1, "mxf4": 2}
 #: Scale factors of a row in a word, and the rows whose words lie side by side: their factors of the next
 #: blocks along K follow.
 FACTORS_OF_WORD, ROWS_OF_WORDS = 4, 128
@@ -22,20 +19,6 @@ class FactorPlace(NamedTuple):
     lane: int
     column: int
     byte: int
-
-
-def factors_per_row(kind: str, words: tuple[str, ...]) -> int:
-    """Return how many scale factors of a row, or of a column, an instruction uses.
-
-    >>> factors_per_row("mxf4nvf4", ("block_scale", "block16"))
-    4
-    """
-    for word in words:
-        if word in _FACTORS:
-            return _FACTORS[word]
-        if kind == "mxf4nvf4" and word in ("block16", "block32"):
-            return 4 if word == "block16" else 2
-    return _OF_KIND[kind]
 
 
 def first_bytes(factors: int) -> tuple[int, ...]:

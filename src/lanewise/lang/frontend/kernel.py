@@ -169,10 +169,6 @@ class Kernel:
         roots = (self.function, *constants.values(), *builder.device_functions.values())
         return Traced(module, BlockNeeds.of(builder), roots)
 
-    def traced_text(self, arch: str | None, constants: dict[str, object]) -> str:
-        """Trace the kernel anew and return its PTX."""
-        return self._trace(arch, constants)[0]
-
     def _trace(self, arch: str | None, constants: dict[str, object]) -> tuple[str, SourceNames, Builder]:
         """Trace the kernel anew and return its PTX, the names of its variables in it, and the builder."""
         from lanewise.lang.frontend.source_names import (  # it loads the model of PTX

@@ -120,6 +120,14 @@ def may_deliver_nothing(op: Op) -> bool:
     return op.record.shuffles or (op.record.is_plain_load and op.space == "local") or decodes
 
 
+def loads_lanes(op: Op) -> bool:
+    """Return whether an instruction loads a lane of tensor memory for each lane of a warp.
+
+    Some of them may have no value, which shows when it runs: a product of M = 64 writes 16 of each 32 lanes.
+    """
+    return op.record.touches_tensor_memory and op.has("ld") and op.has("32x32b")
+
+
 def decodes_block(op: Op) -> bool:
     """Return whether an instruction decodes which block an answer of cluster launch control names."""
     return op.record.decodes_answer and not op.has("is_canceled")
@@ -242,16 +250,25 @@ class Plan:
     folded: set[int] = field(default_factory=set)
     #: Predicates, and answers, that say for which lanes registers are assigned: the steps read them.
     predicates: set[Register] = field(default_factory=set)
+    #: Whether what is loaded from lanes of tensor memory may have no value.
+    follows_lanes: bool = False
+
+    def may_deliver_nothing(self, op: Op) -> bool:
+        """Return whether an instruction that is followed may leave its result without a value."""
+        return may_deliver_nothing(op) or (self.follows_lanes and loads_lanes(op))
 
 
 #: Gives the registers that an instruction assigns.
 Assigned = Callable[[Op], set[Register]]
 
 
-def plan(blocks: list[BasicBlock], folded: Callable[[Op], bool] | None = None) -> Plan:
+def plan(
+    blocks: list[BasicBlock], folded: Callable[[Op], bool] | None = None, follows_lanes: bool = False
+) -> Plan:
     """Return the registers that may be used before they are assigned, and where to follow and check them.
 
-    `folded` says which instructions assign what stands for no value.
+    `folded` says which instructions assign what stands for no value. With `follows_lanes` those are followed,
+    too, that are loaded from lanes of tensor memory: few kernels need it, and it takes time.
     """
 
     def gives(op: Op) -> set[Register]:
@@ -260,7 +277,7 @@ def plan(blocks: list[BasicBlock], folded: Callable[[Op], bool] | None = None) -
     bodies: dict[int, list[BasicBlock]] = {}
     for block in blocks:
         bodies.setdefault(id(block.body), []).append(block)
-    made = Plan()
+    made = Plan(follows_lanes=follows_lanes)
     slots = ParameterSlots(blocks)
     moved = PassedOn(blocks)
     assigned_in = {number: _assigned_in(own, gives) for number, own in bodies.items()}
@@ -338,7 +355,7 @@ def _add_body(
     tainted = {register for register in tainted if not is_slot(register)}
     # What a shuffle or a load leaves without a value is followed through arithmetic too: compilers compute
     # ahead with values that they drop afterwards.
-    undelivered = given_by(may_deliver_nothing)
+    undelivered = given_by(made.may_deliver_nothing)
     undelivered |= _tainted(blocks, undelivered, read_by_lane, gives)
     # So is what a load under a predicate leaves without a value: Triton's reductions add in all lanes, and
     # only those that loaded something store the sum.
@@ -401,6 +418,8 @@ def _assignment(
     if decodes_block(op):
         response = op.operands[1]
         return Assignment(targets, answer=response.offset if isinstance(response, Register) else None)
+    if loads_lanes(op):
+        return Assignment(targets, loaded=(0,) * len(targets))
     if may_deliver_nothing(op):
         numbered = {
             index[element]: number

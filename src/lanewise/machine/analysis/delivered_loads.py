@@ -16,6 +16,7 @@ from lanewise.machine.program.ops import Op
 _ENDS = (BlockEnd.EXIT, BlockEnd.RETURN)
 #: Ends behind which a program goes on in another function.
 _CALLS = (BlockEnd.CALL, BlockEnd.HOST_CALL)
+_BARRIERS = (Waits.BARRIER, Waits.CLUSTER)
 
 
 class _Needed:
@@ -50,8 +51,11 @@ class _Needed:
             self.depends[register] = bits | kept
 
 
-def is_delivered(load: Op, blocks: list[BasicBlock]) -> bool:
-    """Return whether all that a tcgen05.ld loads is needed before its thread arrives anywhere."""
+def is_delivered(load: Op, blocks: list[BasicBlock], arrivals: bool = True) -> bool:
+    """Return whether all that a tcgen05.ld loads is needed before its thread arrives anywhere.
+
+    Without `arrivals` only barriers that the thread waits at count, as before columns are freed.
+    """
     loaded = sorted(registers_of(load).written)
     everything = (1 << len(loaded)) - 1
     first = _Needed(0, {register: 1 << number for number, register in enumerate(loaded)})
@@ -66,7 +70,7 @@ def is_delivered(load: Op, blocks: list[BasicBlock]) -> bool:
             ended = op.site == load.site or (op.record.opcode == "tcgen05" and op.has("wait::ld"))
             if ended:
                 break
-            if _arrives(op):
+            if _arrives(op) if arrivals else op.record.waits in _BARRIERS:
                 if state.needed != everything:
                     return False
                 ended = True
@@ -89,7 +93,7 @@ def is_delivered(load: Op, blocks: list[BasicBlock]) -> bool:
 def _arrives(op: Op) -> bool:
     """Return whether others may learn by an instruction how far its thread is."""
     record = op.record
-    if record.waits in (Waits.BARRIER, Waits.CLUSTER):
+    if record.waits in _BARRIERS:
         return True
     if record.orders in (Order.FENCE, Order.CLUSTER_ARRIVAL):
         return True

@@ -38,6 +38,10 @@ def allocation_at(launch: LaunchState, space: str, address: int) -> tuple[str, s
     return space, ""
 
 
+#: How the description of an address of tensor memory ends.
+TENSOR_MEMORY = " of tensor memory"
+
+
 def tensor_place(address: int) -> str:
     """Return a description of an address of tensor memory.
 
@@ -45,7 +49,7 @@ def tensor_place(address: int) -> str:
     'lane 32, column 5 of tensor memory'
     """
     lane, column = divmod(address & 0xFFFFFFFF, 1 << LANE_SHIFT)
-    return f"lane {lane}, column {column} of tensor memory"
+    return f"lane {lane}, column {column}{TENSOR_MEMORY}"
 
 
 def shared_home(launch: LaunchState, low: int, high: int) -> str:

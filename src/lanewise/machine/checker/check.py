@@ -9,9 +9,10 @@ from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
 from lanewise.machine.checker.checked_kernel import checked
 from lanewise.machine.checker.checked_launch import run_checked
-from lanewise.machine.checker.fault_findings import beyond_limits
+from lanewise.machine.checker.fault_findings import beyond_limits, refused_by_ptxas
 from lanewise.machine.checker.report import Report
 from lanewise.machine.checker.schedules import RunSchedule, run_schedules
+from lanewise.machine.errors import Refused
 from lanewise.machine.runtime.launch import Progress
 from lanewise.observers import Observers
 from lanewise.ptx import resources_or_none
@@ -101,8 +102,12 @@ def _checked_report(
     """Run a kernel under watch, in each of the schedules, and return its report."""
     module = bound.entry.module
     ready = checked(module, bound.entry.function, arch)
+    try:
+        program = ready.program
+    except Refused as refusal:
+        return Report(bound.entry.name, [refused_by_ptxas(refusal)], {}, [], module=module)
     used = resources_or_none(bound.entry, arch) if resources else None
-    refused = beyond_limits(ready.program, bound.shape, arch, used)
+    refused = beyond_limits(program, bound.shape, arch, used)
     if refused:
         return Report(bound.entry.name, refused, {}, [], module=module)
     report = run_checked(ready, bound.shape, values, steps, schedules, list(ready.notes), progress)

@@ -1,7 +1,7 @@
 """A kernel compiled for checked launches: the code of a plain launch, with the checker's steps in it."""
 
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -38,9 +38,11 @@ from lanewise.ptx import Function, Module
 class CheckedKernel(Compiled):
     """A compiled kernel with what a check knows of it before it runs, computed once for all launches."""
 
-    def __init__(self, module: Module, function: Function, arch: str) -> None:
+    def __init__(self, module: Module, function: Function, arch: str, follows_lanes: bool = False) -> None:
         self._folded = is_folded if has_folded_values(module) else None
+        self.follows_lanes = follows_lanes
         variant = "checked" if self._folded is None else "checked, with folded values"
+        variant += ", with lanes of tensor memory" if follows_lanes else ""
         super().__init__(module, function, arch, variant, self._instrumentation)
         self._observing: dict[tuple[int, int, int], dict[int, npt.NDArray[np.uint32]]] = {}
 
@@ -57,16 +59,21 @@ class CheckedKernel(Compiled):
     @cached_property
     def plan(self) -> definite_assignment.Plan:
         """The registers that a check tracks because a path may leave them without a value."""
-        plan = definite_assignment.plan(self.blocks, self._folded)
+        plan = definite_assignment.plan(self.blocks, self._folded, self.follows_lanes)
         for key, made in plan.assignments.items():
-            if made.loaded is not None:
+            op = self.program.sites[key[0]]
+            if made.loaded is not None and not op.record.touches_tensor_memory:
                 # What is only copied may be padding of a structure, if the rest of the load has values.
-                op = self.program.sites[key[0]]
                 copied = (self.value_uses.of(op, element) is not Use.COMPUTED for element in made.loaded)
                 loaded = zip(copied, made.loaded, strict=True)
                 elements = tuple(MOST_ELEMENTS if whole else element for whole, element in loaded)
                 plan.assignments[key] = replace(made, loaded=elements)
         return plan
+
+    @cached_property
+    def loads_lanes(self) -> bool:
+        """Whether the kernel loads lanes of tensor memory, of which some may have no value."""
+        return any(definite_assignment.loads_lanes(op) for op in self.program.sites)
 
     @cached_property
     def value_uses(self) -> ValueUses:
@@ -178,5 +185,6 @@ class CheckedKernel(Compiled):
         return dependence_between_blocks(self.program) is None
 
 
-#: The kernel for an arch, as checked launches run it.
+#: The kernel for an arch, as checked launches run it; and if it loads lanes of tensor memory without a value.
 checked = ReadyKernels(CheckedKernel)
+checked_by_lanes = ReadyKernels(partial(CheckedKernel, follows_lanes=True))

@@ -22,7 +22,7 @@ from lanewise.machine.checker import counters, fault_findings
 from lanewise.machine.checker.access_descriptions import source_of
 from lanewise.machine.checker.allocations.heap_checks import leaks
 from lanewise.machine.checker.allocations.launch_accesses import WANTED
-from lanewise.machine.checker.checked_kernel import CheckedKernel
+from lanewise.machine.checker.checked_kernel import CheckedKernel, checked_by_lanes
 from lanewise.machine.checker.merged_findings import across_schedules, verdict
 from lanewise.machine.checker.report import Finding, Inefficiency, Line, Report
 from lanewise.machine.checker.schedules import RunSchedule
@@ -154,6 +154,7 @@ class CheckedLaunch(Launch):
             self._end_endless,
             self.kernel.deciding_bytes,
             self.kernel.time_decides,
+            self._has_errors,
         )
         self.resident.append(made)
         return made
@@ -218,6 +219,10 @@ class CheckedLaunch(Launch):
                 triage.add(fault_findings.over_the_limit(self, state, str(fault).split("\n")[0]))
             case _:
                 triage.add(Finding(fault.kind, str(fault), fault.line, "", block=state.ctaid))
+
+    def _has_errors(self) -> bool:
+        """Return whether an error was found so far."""
+        return any(watch.triage.has_errors for watch in self.watches)
 
     def _end_endless(self, stuck: Stuck) -> None:
         """Raise an error for a launch that can never end, and add its finding."""
@@ -391,8 +396,9 @@ def _run(
 ) -> CheckedLaunch:
     """Run a kernel under watch with one schedule; return the launch that found all that is to be found."""
     side_by_side = kernel.blocks_are_independent and shape.blocks > 1
-    # It is repeated if blocks are not independent after all, or write memory whose reads are not on record.
-    may_repeat = side_by_side or kernel.written_parameters is not None
+    # It is repeated if blocks are not independent after all, write memory whose reads are not on record, or
+    # load lanes of tensor memory without a value.
+    may_repeat = side_by_side or kernel.written_parameters is not None or kernel.loads_lanes
     record_all = WANTED.get() or not may_repeat
     launch = CheckedLaunch(kernel, shape, values, steps, schedule, side_by_side, record_all)
     memory = WrittenMemory(launch, launch.written)
@@ -401,6 +407,12 @@ def _run(
         memory.put_back(before)
         launch.give_back()
         launch = CheckedLaunch(kernel, shape, values, steps, schedule, side_by_side=False, record_all=True)
+        _is_whole(launch, progress)
+    if any(watch.triage.lanes_unwritten for watch in launch.watches) and before is not None:
+        memory.put_back(before)
+        launch.give_back()
+        by_lanes = checked_by_lanes(kernel.module, kernel.function, kernel.arch)
+        launch = CheckedLaunch(by_lanes, shape, values, steps, schedule, side_by_side=False, record_all=True)
         _is_whole(launch, progress)
     return launch
 

@@ -12,20 +12,22 @@ from lanewise.machine.checker.access_descriptions import allocation_at, source_o
 from lanewise.machine.checker.mends import Language, Place, spelled
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.checker.tensor_memory.fault_mends import product_mend, tensor_mend
-from lanewise.machine.errors import KernelFault
+from lanewise.machine.errors import KernelFault, Refused
 from lanewise.machine.program.basic_blocks import BasicBlock, successors
 from lanewise.machine.program.instruction_record import Waits
 from lanewise.machine.program.memory_accesses import LocatedAccess, watched_accesses
 from lanewise.machine.program.operands import Register, Symbol
 from lanewise.machine.program.ops import Op, Program
 from lanewise.machine.program.source_lines import source_line
-from lanewise.machine.runtime.deadlock_report import MEND, WaitingLane, lacking_barriers, waiting_lanes
+from lanewise.machine.runtime.deadlock_report import MEND, WaitingLane, first_cause, waiting_lanes
 from lanewise.machine.runtime.fault_report import KEEP_ALIVE, NULL_PAGES, faulting_access
 from lanewise.machine.runtime.resident_blocks import Stuck
 from lanewise.machine.runtime.shared_names import space_of_generic
 from lanewise.machine.runtime.state import BlockState, LaunchState, Three
 from lanewise.machine.runtime.texture_faults import handle_operand, title_of
+from lanewise.machine.tensor_memory.faults import Wrong as WrongTensorMemory
 from lanewise.machine.warp_ops.mbarrier import MENDS as MBARRIER_MENDS
+from lanewise.machine.warp_ops.mbarrier import NOT_INITIALISED
 from lanewise.ptx import (
     Loc,
     Resources,
@@ -110,6 +112,12 @@ def _mend(launch: LaunchState, state: BlockState, op: Op) -> str:
     space = access.space if access is not None else op.space
     space = space_of_generic(address)[0] if space == "generic" else space
     match FaultKind(state[BlockRecord.fault_kind]):
+        case FaultKind.OUT_OF_BOUNDS if access is None and op.record.memory:  # by a descriptor
+            return (
+                f"correct the matrix descriptor of {here}: its start, its leading and stride byte offsets "
+                "and its swizzle have to be those of the tile, in the layout (K-major or MN-major) that the "
+                "instruction reads"
+            )
         case FaultKind.OUT_OF_BOUNDS if space == "shared" and not launch.shared_bytes:
             return (
                 "give the launch dynamic shared memory: kernel[grid, block, bytes] in Python, "
@@ -131,6 +139,12 @@ def _mend(launch: LaunchState, state: BlockState, op: Op) -> str:
         case FaultKind.BAD_OPERAND:
             return "number barriers 0 to 15"
         case FaultKind.MBARRIER:
+            if size == NOT_INITIALISED and _is_of_cluster(launch, state, op, address):
+                return (
+                    "let one thread of each block initialise it first (mbarrier.init, then "
+                    f"{spelled('init_fence', language)}), then all threads of the cluster meet: "
+                    f"{spelled('cluster_barrier', language)}"
+                )
             return MBARRIER_MENDS.get(size, "")
         case FaultKind.EXITED_BLOCK:
             return KEEP_ALIVE
@@ -140,6 +154,9 @@ def _mend(launch: LaunchState, state: BlockState, op: Op) -> str:
             return "nest fewer calls, or make a loop of the recursion"
         case FaultKind.TENSOR_MEMORY:
             anew = f"give {here} an address that tcgen05.alloc has written"
+            if size == WrongTensorMemory.MASK:
+                blocks = launch.shape.cluster_blocks
+                return f"name blocks of the cluster alone in the mask: bits 0 to {blocks - 1}"
             return tensor_mend(size, address, anew).spelled(language)
         case FaultKind.TENSOR_PRODUCT:
             return product_mend(size, address, f"make the descriptor of {here} anew").spelled(language)
@@ -148,13 +165,20 @@ def _mend(launch: LaunchState, state: BlockState, op: Op) -> str:
     return ""
 
 
+def _is_of_cluster(launch: LaunchState, state: BlockState, op: Op, address: int) -> bool:
+    """Return whether an instruction uses an mbarrier of another block, or one of several blocks."""
+    if launch.shape.cluster_blocks == 1:
+        return False
+    return op.has("multicast::cluster") or address >> abi.RANK_SHIFT != state[BlockRecord.rank]
+
+
 def deadlock(launch: LaunchState, state: BlockState, message: str) -> Finding:
     """Return the finding of a deadlock: threads wait for lanes elsewhere, or at barriers."""
     message, _, mend = message.partition(f"\n{MEND}")
     lanes = list(waiting_lanes(launch, state.members or [state]))
     if not lanes:
         return finding_at(launch, "deadlock", message, None, None, state, mend=mend)
-    causes = [barrier.lane for barrier in lacking_barriers(launch, lanes) if barrier.is_cause]
+    cause = first_cause(launch, lanes)
     at_phase = {(id(lane.block), lane.warp) for lane in lanes if lane.reason == abi.WAITS_FOR_PHASE}
 
     def place(lane: WaitingLane) -> int:
@@ -162,7 +186,9 @@ def deadlock(launch: LaunchState, state: BlockState, message: str) -> Finding:
         return len(_NAMED_FIRST) if is_among_others else _NAMED_FIRST.get(lane.reason, len(_NAMED_FIRST))
 
     # Lanes of the first block lead.
-    first = min(lanes, key=lambda lane: (place(lane), lane not in causes))
+    first = min(lanes, key=lambda lane: (place(lane), lane != cause))
+    if place(first) and cause is not None:
+        first = cause
     op = _waited_for(launch.compiled.blocks, first.basic_block)
     kind = "barrier" if place(first) else "divergence"
     thread = launch.thread_at(first.warp, first.lane)
@@ -363,6 +389,13 @@ def _value(state: BlockState, space: str, address: int, size: int) -> int | None
 
 
 # launches that a GPU refuses --------------------------------------------------------------------------------
+
+
+def refused_by_ptxas(refusal: Refused) -> Finding:
+    """Return the finding of a kernel that ptxas refuses."""
+    message, _, source = str(refusal).partition("\n    from ")
+    words = message.removeprefix(f"line {refusal.line}: ")
+    return Finding("launch", words, refusal.line, refusal.text, source or None, mend=refusal.mend)
 
 
 def beyond_limits(program: Program, shape: Shape, arch: str, used: Resources | None = None) -> list[Finding]:

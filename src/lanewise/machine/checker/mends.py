@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from functools import cached_property
-from math import gcd
 
 from lanewise.machine.program.basic_blocks import BasicBlock, successors
-from lanewise.machine.program.instruction_record import Role, Waits
+from lanewise.machine.program.instruction_record import Order, Role, Size, Waits
 from lanewise.machine.program.ops import Op
 from lanewise.ptx import Module
 
@@ -45,6 +44,7 @@ def _in_ptx(instruction: str, in_python: str) -> tuple[str, str, str]:
 #: What each language calls the instructions that mends propose: CUDA C++, Python, PTX.
 SPELLINGS = {
     "block_barrier": ("__syncthreads()", "lw.syncthreads()", "bar.sync 0"),
+    "named_barrier": ("bar.sync id, threads", "lw.barrier(id, threads)", "bar.sync id, threads"),
     "warp_barrier": ("__syncwarp()", "lw.syncwarp()", "bar.warp.sync 0xffffffff"),
     "cluster_barrier": (
         "cluster.sync()",
@@ -167,6 +167,58 @@ class ControlFlow:
                 pending += [(successor, 0) for successor in following]
         return False
 
+    def between(self, one: Op, other: Op, chosen: Callable[[Op], bool]) -> list[Op]:
+        """Return the instructions of a choice to which a way leads from one, and from them to the other."""
+        candidates = [op for block in self._blocks for op in block.executed if chosen(op)]
+        return [op for op in candidates if self.leads(one, op, never) and self.leads(op, other, never)]
+
+    def after(self, one: Op, chosen: Callable[[Op], bool], closes: Callable[[Op], bool]) -> list[Op]:
+        """Return the instructions of a choice to which a way leads from one, past none that closes it."""
+        candidates = [op for block in self._blocks for op in block.executed if chosen(op)]
+        return [op for op in candidates if self.leads(one, op, closes)]
+
+    def is_avoided(self, one: Op, other: Op) -> bool:
+        """Return whether threads come from one instruction to it again, or to the end, without another."""
+        place = self._places.get(other.site)
+        if other.guard is not None or place is None:
+            return other.guard is not None
+        start = self._places[one.site][0]
+        pending, seen = [start] if start is not place[0] else [], {place[0].number}
+        while pending:
+            block = pending.pop()
+            following = successors(block)
+            if not following or start in following:
+                return True
+            for successor in following:
+                if successor.number not in seen:
+                    seen.add(successor.number)
+                    pending.append(successor)
+        return False
+
+    @cached_property
+    def has_mbarriers(self) -> bool:
+        """Whether threads arrive at mbarriers."""
+        return any(arrives_at_mbarrier(op) for block in self._blocks for op in block.executed)
+
+    def is_of_other_threads(self, one: Op, other: Op) -> bool:
+        """Return whether no thread comes from one of two instructions to the other: each has a branch."""
+        places = (self._places.get(op.site) for op in (one, other))
+        return None not in places and not self.leads(one, other, never) and not self.leads(other, one, never)
+
+    def all_come_by(self, one: Op, other: Op) -> bool:
+        """Return whether the ways from one instruction to another pass a place that no thread avoids."""
+        conditional = self.is_conditional
+        ways = [
+            block.executed[0]
+            for block in self._blocks
+            if block.executed and not conditional(block.executed[0])
+        ]
+        return any(
+            self.leads(first, op, never) and self.leads(op, second, never)
+            for op in ways
+            for first, second in ((one, other), (other, one))
+        )
+
     def is_copied(self, op: Op) -> bool:
         """Return whether the compiler has made copies of an instruction, as of the body of a loop."""
         return len(self._copies[_origin(op)]) > 1
@@ -183,12 +235,16 @@ class ControlFlow:
     def are_of_one_iteration(self, one: Op, other: Op) -> bool:
         """Return whether two instructions are of the same iteration of a loop that was unrolled.
 
-        Each has as many copies as the loop has iterations, or several in each.
+        An iteration begins where copies of the first come after copies of the second.
         """
         first, second = self._copies[_origin(one)], self._copies[_origin(other)]
-        iterations = gcd(len(first), len(second))
-        of_one = first.index(one.site) * iterations // len(first)
-        return of_one == second.index(other.site) * iterations // len(second)
+        if first is second:
+            return one.site == other.site
+        number, before, numbers = 0, one.site, {}
+        for site in sorted((*first, *second), key=self._order.__getitem__):
+            number += before in second and site in first
+            numbers[site], before = number, site
+        return numbers[one.site] == numbers[other.site]
 
     def are_of_two_loops(self, one: Op, other: Op) -> bool:
         """Return whether all copies of an instruction come before those of another: no loop has both."""
@@ -228,6 +284,11 @@ class ControlFlow:
         return False
 
 
+def never(op: Op) -> bool:
+    """Return whether an instruction closes a way, where none does."""
+    return False
+
+
 def _origin(op: Op) -> tuple[object, str]:
     """Return what the copies of an instruction that the compiler made have in common."""
     return op.loc.place if op.loc is not None else op.line, op.head
@@ -237,6 +298,26 @@ def is_block_barrier(op: Op) -> bool:
     """Return whether all threads of the block wait at an instruction: a barrier with no count of threads."""
     operands = len(op.operands) - 2 * (op.record.role(0) is Role.DEFINED)
     return op.record.waits is Waits.BARRIER and not op.has("arrive") and operands <= 1
+
+
+def is_named_barrier(op: Op) -> bool:
+    """Return whether some threads of the block wait at an instruction: a barrier with a count of threads."""
+    return op.record.waits is Waits.BARRIER and not op.has("arrive") and not is_block_barrier(op)
+
+
+def is_barrier_of_some(op: Op) -> bool:
+    """Return whether threads wait at a barrier of the block, for all threads or for some."""
+    return is_block_barrier(op) or is_named_barrier(op)
+
+
+def is_relaxed_arrival(op: Op) -> bool:
+    """Return whether threads arrive at the barrier of the cluster without a release."""
+    return op.record.orders is Order.CLUSTER_ARRIVAL and op.has("relaxed")
+
+
+def arrives_at_mbarrier(op: Op) -> bool:
+    """Return whether a thread arrives at an mbarrier."""
+    return any(access.size is Size.MBARRIER and access.releases for access in op.record.memory)
 
 
 def is_warp_barrier(op: Op) -> bool:
@@ -287,6 +368,32 @@ class Race:
     other_writes: bool
     reach: Reach
     language: Language
+    #: The line of the source of an instruction.
+    source_of: Callable[[Op], str | None]
+
+    def of_source(self, op: Op) -> Place:
+        """Return where an instruction stands."""
+        return Place(op, self.source_of(op))
+
+    @property
+    def relaxed_arrivals(self) -> list[str]:
+        """The lines between the two accesses where threads arrive at the cluster's barrier, relaxed.
+
+        None if a way between them has no barrier of the cluster at all.
+        """
+        first, second = self.one, self.other
+        if not self.flow.is_before(first.op, second.op):
+            first, second = second, first
+        if _gaps(self, is_cluster_barrier):
+            return []
+        arrivals = self.flow.between(first.op, second.op, is_relaxed_arrival)
+        return [self.of_source(op).named() for op in arrivals]
+
+    @property
+    def is_of_roles(self) -> bool:
+        """Whether the two accesses are of warps in different branches, which mbarriers order."""
+        apart = not self.one.is_on_line_of(self.other)
+        return apart and self.flow.has_mbarriers and self.flow.is_of_other_threads(self.one.op, self.other.op)
 
     @property
     def both_write(self) -> bool:
@@ -321,7 +428,7 @@ class Race:
         return any(
             place.op.record.is_atomic
             and (place.op.has("cas") or place.op.has("exch"))
-            and self.flow.leads(place.op, place.op, lambda op: False)
+            and self.flow.leads(place.op, place.op, never)
             for place in (self.one, self.other)
         )
 
@@ -343,6 +450,13 @@ def race_mend(races: Sequence[Race]) -> str:
         )
     if reach is Reach.GRID:
         return _between_blocks(first, language)
+    if reach is Reach.CLUSTER and (arrivals := first.relaxed_arrivals):
+        lines = " and ".join(dict.fromkeys(arrivals))
+        return f"arrive with `.release` in place of `.relaxed` at the cluster's barrier ({lines})"
+    if reach is Reach.BLOCK and first.is_of_roles:
+        return _between_roles(first)
+    if reach is Reach.BLOCK and (named := named_barrier(first.flow, first.one, first.other)):
+        return _among_some(first, named)
     plain = first.plain_write
     if plain is not None and first.spins:
         return f"make the access of {plain.named()} atomic, too"
@@ -365,6 +479,45 @@ def race_mend(races: Sequence[Race]) -> str:
         ):
             where = ", with a mask of the lanes that come by"
     return f"{barrier} {' and '.join(gaps.values())}{where}{_or_atomic(first, language)}"
+
+
+def named_barrier(flow: ControlFlow, one: Place, other: Place) -> Op | None:
+    """Return a barrier of some threads near two accesses, if no place between is where all threads come by.
+
+    So are kernels written whose warps have different tasks.
+    """
+    if flow.all_come_by(one.op, other.op):
+        return None
+    near = flow.between(other.op, one.op, is_named_barrier) + flow.between(one.op, other.op, is_named_barrier)
+    return near[0] if near else None
+
+
+def _among_some(race: Race, named: Op) -> str:
+    """Return what orders two accesses of threads that have a named barrier of their own."""
+    barrier = f"{spelled('named_barrier', race.language)} of the threads that come by"
+    gaps = _gaps(race, is_barrier_of_some)
+    if gaps:
+        return f"{barrier} {' and '.join(gaps)}, as there is one at {race.of_source(named).named()}"
+    one, other = race.one.named(race.other), race.other.named(race.one)
+    return (
+        f"give the threads of {one} memory of their own, or let them and those of {other} come to one named "
+        f"barrier: the barriers between (such as {race.of_source(named).named()}) are of other threads"
+    )
+
+
+def _between_roles(race: Race) -> str:
+    """Return what orders two accesses of threads in different branches: an mbarrier."""
+    late, early = race.one, race.other
+    flow, barrier = race.flow, spelled("warp_barrier", race.language)
+    for arrival in flow.after(early.op, arrives_at_mbarrier, closes=is_warp_barrier):
+        if not arrival.record.touches_tensor_memory and flow.is_avoided(early.op, arrival):
+            place = race.of_source(arrival)
+            if not place.is_on_line_of(early):
+                return f"{barrier} {_gap(early, place)}, where one lane arrives for the others"
+    return (
+        f"let the threads of {early.named(late)} arrive at an mbarrier after it (one lane for a warp: "
+        f"{barrier} first), and wait for that phase before {late.named(early)}"
+    )
 
 
 def _gaps(race: Race, closes: Callable[[Op], bool]) -> list[str]:

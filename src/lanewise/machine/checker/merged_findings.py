@@ -11,9 +11,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lanewise.machine.checker.access_descriptions import TENSOR_MEMORY
 from lanewise.machine.checker.mends import race_mend, reach_farther
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.program.source_lines import source_chain, source_text
+from lanewise.machine.runtime.fault_report import MBARRIER_FAULT
+from lanewise.machine.warp_ops.mbarrier import TOO_MANY_ARRIVALS, WRONG
 
 if TYPE_CHECKING:
     from lanewise.machine.program.ops import Op, Program
@@ -60,6 +63,10 @@ def key(finding: Finding) -> Key:
     """Return what findings of one mistake have in common."""
     if finding.kind in _ONCE:
         return finding.severity, finding.kind, finding.message.partition(" ")[0]
+    if finding.allocation is not None and finding.allocation.endswith(TENSOR_MEMORY):
+        # A loop over columns is one mistake, wherever it begins.
+        other = place(finding.other) if finding.other is not None else None
+        return finding.severity, finding.kind, place(finding), other, finding.message.partition(". ")[0]
     same: Key = (finding.severity, finding.kind, finding.allocation)
     if finding.other is not None and finding.kind == "race":
         return *same, frozenset((place(finding), place(finding.other)))
@@ -93,7 +100,15 @@ def merged(findings: Iterable[Finding]) -> list[Finding]:
         for finding in by_key.values()
         if finding.severity == "error" or key(finding)[1:] not in errors
     ]
-    return _without_consequences(needed)
+    return _wrong_addresses_first(_without_consequences(_without_second_verdicts(needed)))
+
+
+def _wrong_addresses_first(findings: list[Finding]) -> list[Finding]:
+    """Put an access out of bounds before what else is found at its line, which is of wrong bytes as well."""
+    outside = {place(finding) for finding in findings if finding.kind == "out of bounds"}
+    sides = [{place(side) for side in (finding, finding.other) if side} for finding in findings]
+    first = next((number for number, places in enumerate(sides) if places & outside), 0)
+    return findings[:first] + sorted(findings[first:], key=lambda finding: finding.kind != "out of bounds")
 
 
 def _with_mend(finding: Finding) -> Finding:
@@ -126,6 +141,22 @@ def _without_consequences(findings: list[Finding]) -> list[Finding]:
         if finding.kind != "uninitialised"
         or finding.allocation is None
         or ((place(finding), finding.allocation) not in raced and place(finding) not in early)
+    ]
+
+
+def _without_second_verdicts(findings: list[Finding]) -> list[Finding]:
+    """Drop what is found beside a fault of an mbarrier: the fault of too many arrivals, or all other ones."""
+    faults = {
+        place(finding): finding.message.endswith(WRONG[TOO_MANY_ARRIVALS])
+        for finding in findings
+        if finding.kind == "barrier" and finding.message.startswith(MBARRIER_FAULT)
+    }
+    counted = {place(finding) for finding in findings if finding.kind == "mbarrier"}
+    return [
+        finding
+        for finding in findings
+        if place(finding) not in counted.intersection(faults)
+        or (finding.kind == "barrier") != faults[place(finding)]
     ]
 
 

@@ -54,6 +54,9 @@ class OrderKind(IntEnum):
     INIT_FENCE = Order.INIT_FENCE, (), VECTOR_CLOCKS
     #: A tensor map that was changed is seen as it is.
     MAP_FENCE = (Order.MAP_FENCE,)
+    # A tensor map that was changed before is released; the same by the instruction that copies it.
+    MAP_RELEASE = (Order.MAP_RELEASE,)
+    MAP_COPY = (Order.MAP_COPY,)
     # A warpgroup gives up registers, or takes some; how many it has then is the displacement.
     GIVE_REGISTERS = (Order.REGISTERS,)
     TAKE_REGISTERS = Order.REGISTERS, ("inc",)

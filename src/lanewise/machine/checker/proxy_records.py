@@ -89,6 +89,8 @@ class RunView(RecordLayout):
     verified_plain_count = field()
     #: The bits of addresses that a matrix descriptor swizzles, plus one; 0 for other operations.
     swizzle = field()
+    #: The number of the type in a tensor map that a product takes the elements for; 0 if it is not known.
+    type = field()
 
 
 class NotedOperation(RecordLayout):
@@ -111,6 +113,8 @@ class NotedOperation(RecordLayout):
     contents = field()
     #: Of a load of a box: the bits of shared addresses that its swizzle changes, plus one; 0 if unknown.
     swizzle = field(4)
+    #: The number of its type in the tensor map, if that is f16 or bf16; else 0.
+    type = field(4)
     #: Whether it writes by the generic proxy.
     generic = field(4)
 
@@ -142,9 +146,10 @@ class AsyncClock(RecordLayout):
     wrote_global = per_lane()
     last_fence = per_lane()
     last_global_fence = per_lane()
-    #: The last fence.mbarrier_init of each lane, and the last one that acquires tensor maps.
+    #: The last fence.mbarrier_init of each lane, and the last ones that acquire and that release tensor maps.
     init_fenced = per_lane()
     map_fenced = per_lane()
+    map_released = per_lane()
     # Bulk groups of each lane: its last operation, how many groups were committed and in which epochs, the
     # epochs up to which it knows them to be read and to be complete, and when it learnt that.
     bulk_issued = per_lane()
@@ -257,9 +262,10 @@ class FollowedBarrier(RecordLayout):
     #: The last phase in which a copy counts bytes, or at which its end arrives, and its row.
     owed_phase = field()
     owed_row = field()
-    # When and by which lane of which warp it was initialised (0: before it was followed), and whether it was
-    # looked at if that is visible to the asynchronous proxy.
+    # When and by which lane of which warp it was initialised (0: before it was followed), that access in one
+    # word, and whether it was looked at if that is visible to the asynchronous proxy.
     init_epoch = field()
+    initialiser = field()
     init_warp = field()
     init_lane = field()
     visible = field()

@@ -86,7 +86,8 @@ class BlockWatch(RecordLayout):
     #: The lane that each lane of the last shuffle reads; LANES if that one takes no part.
     shuffle_sources = per_lane()
     #: For each element of the last load from local memory: the lanes for which a byte was never written. The
-    #: last one stands for the load: lanes for which nothing was written, nor beside it in a structure.
+    #: last one stands for the load: lanes for which nothing was written, nor beside it in a structure. Of a
+    #: load from tensor memory the first one stands for all.
     unwritten_lanes = field(4, MOST_ELEMENTS + 1)
     #: The row of the last instruction that left a lane without a value: a shuffle, a load from local memory.
     undelivered_by = field()
@@ -159,6 +160,8 @@ FOREIGN_LENGTH = 8
 RELEASES_KNOWN = 8
 #: Groups of asynchronous copies that a warp's clock keeps.
 RING_LENGTH = 256
+#: Waits for asynchronous copies that are kept of each lane, a power of two.
+WAITS_KEPT = 8
 
 
 class WarpClock(RecordLayout):
@@ -269,6 +272,11 @@ class LaneClocks(RecordLayout):
     #: How many groups of copies a lane has committed, and the epochs of the last ones.
     groups = per_lane()
     ring = per_lane(4, RING_LENGTH)
+    #: How many waits of a lane found copies complete; the epochs of the last ones, and the epochs up to which
+    #: the copies of the lane were complete then.
+    waits = per_lane()
+    waited_at = per_lane(4, WAITS_KEPT)
+    waited_for = per_lane(4, WAITS_KEPT)
 
 
 class ShadowPlane(IntEnum):
@@ -520,6 +528,8 @@ class Flag(IntFlag):
     GENERIC_PROXY = auto()
     #: An atomic that leaves what is there, as the addition of 0 does: threads poll by it and publish nothing.
     POLLS = auto()
+    #: One lane makes the access for all that execute the instruction.
+    BY_ONE_LANE = auto()
 
 
 class ShuffleMode(IntEnum):

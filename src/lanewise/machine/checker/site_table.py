@@ -131,7 +131,8 @@ def watched_sites(program: Program, sources: AddressSources, arch: str) -> SiteT
             elements.append(stored)
             known = op.record.is_plain_store or op.record.is_matrix_store
             count = len(stored) if known else -len(stored)
-            site_rows[-1] |= {SiteRow.stored_count: count, SiteRow.stored: address(stored)}
+            written = site_rows[-len(watched_accesses(op))]  # cp.async reads by another row
+            written |= {SiteRow.stored_count: count, SiteRow.stored: address(stored)}
         for number, row in enumerate(site_rows):
             for offset, value in row.items():
                 rows[op.site * MOST_ROWS + number, offset // 8] = _as_i64(value)
@@ -151,20 +152,26 @@ def _as_i64(value: int) -> int:
 def _stored(op: Op) -> npt.NDArray[np.int64] | None:
     """Return a StoredElement for each element that decides on what is written; None if none is known.
 
-    Those are the elements of a plain store, the rows of stmatrix, the count of mbarrier.init, and that of
-    tcgen05.alloc.
+    Those are the elements of a plain store, the rows of stmatrix, the count of mbarrier.init, that of
+    tcgen05.alloc, and where cp.async reads how many bytes.
     """
     if op.record.is_matrix_store:
         return _stored_rows(op)
-    decides = op.record.makes_mbarrier or op.record.allocates_tensor_memory
-    if not (op.record.is_plain_store or decides) or not watched_accesses(op):
+    if not watched_accesses(op):
         return None
-    (located,) = watched_accesses(op)
-    elements = elements_of(op.operands[located.access.data])
-    if decides:
+    located, *_ = watched_accesses(op)
+    if located.access.asynchronous:
+        source = op.operands[1]
+        assert isinstance(source, MemoryOperand)
+        elements = (*([source.base] if isinstance(source.base, Register) else []), *op.operands[2:])
+    elif op.record.makes_mbarrier or op.record.allocates_tensor_memory:
         elements = op.operands[1:2]
-        if not elements:  # mbarrier.inval
-            return None
+    elif op.record.is_plain_store:
+        elements = elements_of(op.operands[located.access.data])
+    else:
+        return None
+    if not elements:  # mbarrier.inval
+        return None
     stored = np.zeros((len(elements), StoredElement.BYTES // 8), np.int64)
     for row, element in zip(stored, elements, strict=True):
         row[StoredElement.register // 8] = -1
@@ -387,6 +394,8 @@ def _access(op: Op, located: LocatedAccess, program: Program, arch: str) -> Row:
         flags |= Flag.VOLATILE_ACCESS
     if access.asynchronous:
         flags |= Flag.COPIES
+    if access.by_one_lane:
+        flags |= Flag.BY_ONE_LANE
     row: Row = (
         _address(located.address, program)
         | {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from lanewise.machine import abi
@@ -17,10 +17,12 @@ from lanewise.machine.checker.access_descriptions import (
     described,
     lanes_in_words,
     shared_home,
+    source_of,
 )
 from lanewise.machine.checker.allocations.pointer_bounds import view_name
 from lanewise.machine.checker.mends import Language, Place, Race, Reach
 from lanewise.machine.checker.proxy_records import AsyncKind, BarrierUse
+from lanewise.machine.checker.site_table import by_async_proxy
 from lanewise.machine.checker.suspicion_sentences import Suspicion
 from lanewise.machine.checker.tensor_memory.records import TensorOperand
 from lanewise.machine.program.instruction_record import Proxy, Waits
@@ -202,13 +204,26 @@ class Facts:
 
     @property
     def folded(self) -> str:
-        """What a compiler left in place of a register without a value, as the end of a sentence."""
+        """Why a register has no value, as the end of a sentence: a load, or what a compiler left there."""
+        if self._is_from_lanes:
+            return (
+                ": it was loaded from a lane of tensor memory that nothing was written to; a product of "
+                "M = 64 writes 16 of each 32 lanes"
+            )
         is_folded = self.numbers["register"] in self.folded_registers
         return ": the compiler wrote a NaN in its place" if is_folded else ""
 
     @property
+    def _is_from_lanes(self) -> bool:
+        """Whether the other instruction loads lanes of tensor memory."""
+        return self.other is not None and self.other.place.op.record.touches_tensor_memory
+
+    @property
     def give_value(self) -> str:
         """What gives a register its value."""
+        if self._is_from_lanes:
+            rows = "lanes that hold rows of the product (the first 16 of a warp)"
+            return f"let {self.here} use only {rows}, or multiply with M = 128"
         if self.other is not None and self.other.place.op.record.shuffles:
             return "take the value from a lane that takes part in the shuffle and has one"
         if self.other is not None and self.other.place.op.record.decodes_answer:
@@ -258,8 +273,19 @@ class Facts:
         atomic = self.op.record.is_atomic or self.other.place.op.record.is_atomic
         if atomic and self.launch.shape.warps > 1:  # what is updated by atomics is for all warps
             reach = max(reach, Reach.BLOCK)
-        other = self.other
-        return Race(self.flow, self.here_place, other.place, mine, other.writes, reach, self.language)
+        other, several = self.other, self.launch.shape.warps > 1
+        if several and any(by_async_proxy(place.op) for place in (self.here_place, other.place)):
+            reach = max(reach, Reach.BLOCK)  # what a thread copies is of all warps
+        return Race(
+            self.flow,
+            self.here_place,
+            other.place,
+            mine,
+            other.writes,
+            reach,
+            self.language,
+            partial(source_of, self.launch),
+        )
 
     @property
     def _mixed(self) -> Place | None:
@@ -366,6 +392,8 @@ class Facts:
         reach = self.other.reach if self.other is not None else Reach.BLOCK
         if reach is Reach.THREAD and self.op.record.waits is Waits.NOBODY:
             return ""
+        if self.other is not None and mends.named_barrier(self.flow, self.here_place, self.other.place):
+            return f", then {mends.spelled('named_barrier', self.language)} of the threads that come by"
         several = self.launch.shape.warps > 1  # copies into shared memory are for all of them
         barrier = "block_barrier" if reach > Reach.WARP or several else "warp_barrier"
         return f", then {mends.spelled(barrier, self.language)}"
@@ -385,6 +413,16 @@ class Facts:
         if operand is TensorOperand.SUMS:
             return self.tensor_access
         return f"{name_of(self.op)} reads {_OPERANDS[operand]} from tensor memory"
+
+    @property
+    def instruction(self) -> str:
+        """The name of the instruction."""
+        return name_of(self.op)
+
+    @property
+    def tensor_operand(self) -> str:
+        """The operand that a product reads where it writes its sums."""
+        return _OPERANDS[TensorOperand(self.numbers["operand"])]
 
     @property
     def tensor_operation(self) -> str:

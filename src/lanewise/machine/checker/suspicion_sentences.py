@@ -207,6 +207,14 @@ class Suspicion(IntEnum):
         "fence.proxy.tensormap::generic.acquire since",
         "`fence.proxy.tensormap::generic.acquire` before {here}",
     )  # fmt: skip
+    #: The same without a fence that releases it.
+    MAP_UNRELEASED = (
+        "proxy", ERROR, Subject.TWO_ACCESSES, _BOTH,
+        "the tensor map was changed in this launch, and no thread has executed "
+        "fence.proxy.tensormap::generic.release or tensormap.cp_fenceproxy since, which releases it",
+        "`fence.proxy.tensormap::generic.release.gpu` {after_other}, before the threads synchronise, or "
+        "`tensormap.cp_fenceproxy`, which copies the map and releases it",
+    )  # fmt: skip
 
     # wgmma --------------------------------------------------------------------------------------------------
 
@@ -231,6 +239,26 @@ class Suspicion(IntEnum):
         "wgmma", ERROR, Subject.TWO_ACCESSES, _BOTH,
         "the matrix descriptor reads {place} with another swizzle than a tensor copy wrote it with",
         "give the tensor map and the matrix descriptor the same swizzle",
+    )  # fmt: skip
+    # A product takes elements of 16 bits for those of the other format; rows of a matrix lie in one another;
+    # a matrix by columns begins within a line of its swizzle, and goes on in the next one.
+    FORMAT_DIFFERS = (
+        "wgmma", ADVICE, Subject.TWO_ACCESSES, _BOTH,
+        "{instruction} takes the elements at {place} for another format than a tensor copy wrote them in: "
+        "one of the two is f16, and the other one bf16",
+        "give the tensor map and the product the same format",
+    )  # fmt: skip
+    MATRIX_ROWS_OVERLAP = (
+        "wgmma", ADVICE, Subject.ACCESS, "lane address stride size",
+        "the matrix descriptor lets groups of eight rows overlap: its stride byte offset is {stride}, and "
+        "eight rows of its swizzle take {size} bytes",
+        "give it a stride byte offset of {size}",
+    )  # fmt: skip
+    MATRIX_LINE_LEFT = (
+        "wgmma", ADVICE, Subject.ACCESS, "lane address inside line",
+        "the matrix is read by columns (MN-major) and begins {inside} bytes within a line of its swizzle, "
+        "which has {line} bytes: its last elements are those of the next line",
+        "begin it at a multiple of {line} bytes, or read it K-major if K is what lies side by side",
     )  # fmt: skip
 
     # tensor memory ------------------------------------------------------------------------------------------
@@ -291,6 +319,27 @@ class Suspicion(IntEnum):
         "{tensor_read}: a product wrote there whose A had no value in these lanes",
         "write all rows of A that are used before the product ({tensor_stores})",
     )  # fmt: skip
+    # Operands of one product overlap; a product reads another one's sums as something else; results that
+    # nobody has read are overwritten.
+    TENSOR_OVERLAP = (
+        "tensor memory", ERROR, Subject.ACCESS, "lane address operand _",
+        "tcgen05.mma writes its sums to columns of tensor memory from which it reads {tensor_operand}: which "
+        "of the two comes first is not defined",
+        "give D and {tensor_operand} columns of their own",
+    )  # fmt: skip
+    TENSOR_SUMS_READ = (
+        "tensor memory", ERROR, Subject.TWO_ACCESSES, _BOTH,
+        "tcgen05.mma reads an operand (A, scale factors or metadata) from columns of tensor memory that "
+        "{tensor_operation} has written as its sums, which lie there in another layout",
+        "give the sums and the operand columns of their own, or load the sums and store the operand in its "
+        "own layout ({tensor_stores}) before {here}",
+    )  # fmt: skip
+    TENSOR_LOST = (
+        "tensor memory", ADVICE, Subject.TWO_ACCESSES, _BOTH,
+        "{instruction} overwrites what {tensor_operation} has written to tensor memory, and nobody "
+        "has read that: their columns overlap, or a load is missing",
+        "give both columns of their own, or read the result {after_other} and before {here}",
+    )  # fmt: skip
     TENSOR_PARTLY_UNWRITTEN = (
         "uninitialised", ADVICE, Subject.ACCESS, "lane address operand _",
         "{tensor_access}: nothing was written there since the columns were allocated, but some of the other "
@@ -329,6 +378,13 @@ class Suspicion(IntEnum):
         "mbarrier", ERROR, Subject.ACCESS, "lane address bytes _",
         "{bytes_left}",
         "{expect_bytes}",
+    )  # fmt: skip
+    #: An operation tells another block's mbarrier of bytes, or arrives there, and may come before its init.
+    BARRIER_INIT_UNORDERED = (
+        "race", ERROR, Subject.TWO_ACCESSES, _BOTH,
+        "this operation completes at the mbarrier at {place} of another block, and no barrier of the cluster "
+        "or other synchronisation orders it after mbarrier.init",
+        "{cluster_barrier} {after_other} and before {here}, where all threads of the cluster come by",
     )  # fmt: skip
     #: The asynchronous proxy uses an mbarrier whose initialisation no fence has made visible to it.
     BARRIER_UNFENCED = (
@@ -525,6 +581,8 @@ class Suspicion(IntEnum):
 
     #: Memory is written that was taken for memory that is only read: the launch has to be repeated.
     UNRECORDED_READS = "", ERROR, Subject.CHECKER, _ACCESS
+    #: Lanes of tensor memory without a value are loaded beside others: it matters if their values are needed.
+    TENSOR_LANES_UNWRITTEN = "", ERROR, Subject.CHECKER, _ACCESS
 
     @property
     def is_of_memory(self) -> bool:

@@ -42,6 +42,13 @@ RACES_AGAIN = 4096
 RACES = (Suspicion.AFTER_WRITE, Suspicion.AFTER_READ)
 #: Of bytes that a plain store wrote, before the asynchronous proxy accesses them.
 _FENCES = (Suspicion.UNFENCED, Suspicion.WEAKLY_FENCED)
+#: Of matrices that wgmma and tcgen05.mma read by descriptors.
+_DESCRIPTORS = (
+    Suspicion.SWIZZLE_DIFFERS,
+    Suspicion.FORMAT_DIFFERS,
+    Suspicion.MATRIX_ROWS_OVERLAP,
+    Suspicion.MATRIX_LINE_LEFT,
+)
 #: Of a load that is advice.
 _DELIVERED = (
     "All that it loads is stored, or decides a branch, by then, so that GPUs have read the columns; the PTX "
@@ -89,8 +96,10 @@ class Triage:
         self.findings_by_key: dict[Key, tuple[Finding, tuple[int, Suspicion] | None]] = {}
         #: How far the threads of a race were apart so far, by row and kind.
         self.reached: dict[tuple[int, Suspicion], Reach] = {}
-        #: Whether a tcgen05.ld that is not waited for is needed in time, by its site.
-        self.delivered: dict[int, bool] = {}
+        #: Whether a tcgen05.ld that is not waited for is needed in time: by site, and if arrivals count.
+        self.delivered: dict[tuple[int, bool], bool] = {}
+        #: Whether lanes of tensor memory without a value were loaded.
+        self.lanes_unwritten = False
         self.failure: BaseException | None = None
         #: Called with each finding when it comes up, if somebody wants to know when.
         self.on_finding: Callable[[Finding], None] | None = None
@@ -99,6 +108,11 @@ class Triage:
         #: The ways through the kernel, by which mends are placed.
         self.flow = ControlFlow(launch.compiled.blocks)
         self.writes_unseen_bytes = writes_unseen_bytes(launch.compiled.program.sites)
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether one of the findings so far is more than advice."""
+        return any(finding.severity == "error" for finding, _ in self.findings_by_key.values())
 
     @property
     def address(self) -> int:
@@ -122,6 +136,10 @@ class Triage:
 
     def consider(self, kind: Suspicion, warp_frame: int, row: int, *values: int) -> None:
         """Decide on a suspicion: drop it, or add a finding."""
+        if kind is Suspicion.TENSOR_LANES_UNWRITTEN:
+            self.lanes_unwritten = True
+            self._hear(row, kind, 0)
+            return
         if kind.subject is Subject.CHECKER:
             raise NotOnItsOwn
         numbers = dict(zip(kind.numbers, values, strict=True))
@@ -134,9 +152,10 @@ class Triage:
         launch, lane, address = self.launch, numbers["lane"], numbers.get("address", 0)
         op = launch.compiled.program.sites[row // MOST_ROWS]
         access = access_of(op, row)
-        if self._needs_no_value(kind, op, row, numbers):
+        is_delivered = self._is_delivered(kind, op, numbers)
+        if self._needs_no_value(kind, op, row, numbers) or (is_delivered and op.has("dealloc")):
             return
-        advice = kind.is_advice_on(launch.compiled.arch) or self._is_delivered(kind, numbers)
+        advice = kind.is_advice_on(launch.compiled.arch) or is_delivered
         if kind is Suspicion.UNINITIALISED:
             met = padding_met(launch.compiled.program, self.uses, state, warp, op, lane, address)
             advice = met is not None
@@ -179,7 +198,7 @@ class Triage:
             self._operation(numbers["epoch"]) if kind.subject is Subject.TWO_ACCESSES else None,
             int(self.rows[row, SiteRow.alignment // 8]),
         )
-        of_tcgen05 = kind is Suspicion.SWIZZLE_DIFFERS and op.record.touches_tensor_memory
+        of_tcgen05 = kind in _DESCRIPTORS and op.record.touches_tensor_memory
         finding = Finding(
             "tensor memory" if of_tcgen05 else kind.kind,
             facts.message(),
@@ -283,14 +302,17 @@ class Triage:
         limit = (SiteRow.limits + 8 * kind) // 8
         self.rows[row, limit] = min(int(self.rows[row, limit]), more)
 
-    def _is_delivered(self, kind: Suspicion, numbers: dict[str, int]) -> bool:
-        """Return whether a tcgen05.ld without a wait is needed before its thread arrives anywhere."""
+    def _is_delivered(self, kind: Suspicion, op: Op, numbers: dict[str, int]) -> bool:
+        """Return whether a tcgen05.ld without a wait is needed before its thread arrives anywhere.
+
+        Before columns are freed, barriers alone count.
+        """
         if kind is not Suspicion.TENSOR_LOAD_UNAWAITED:
             return False
-        load = self._op_of(numbers["who"])
-        if load.site not in self.delivered:
-            self.delivered[load.site] = is_delivered(load, self.launch.compiled.blocks)
-        return self.delivered[load.site]
+        load, arrivals = self._op_of(numbers["who"]), not op.has("dealloc")
+        if (load.site, arrivals) not in self.delivered:
+            self.delivered[load.site, arrivals] = is_delivered(load, self.launch.compiled.blocks, arrivals)
+        return self.delivered[load.site, arrivals]
 
     def _row_of(self, who: int) -> int:
         """Return the row of the access that cells of shadow memory keep."""
@@ -340,6 +362,8 @@ class Triage:
             what = "a shuffle from a lane that takes no part or has no value there"
             if op.record.decodes_answer:
                 what = "the block of an answer that names none"
+            elif op.record.touches_tensor_memory:
+                what = "a load from lanes of tensor memory that nothing was written to"
             elif not op.record.shuffles:
                 what = "a read of local memory that nothing was written to"
         else:
@@ -428,8 +452,7 @@ class Triage:
         """Return how far a warp of a block is from a warp of a block with a number in the grid."""
         if linear == state[BlockRecord.linear]:
             return Reach.WARP if warp == other_warp else Reach.BLOCK
-        cluster = (member[BlockRecord.linear] for member in state.members)
-        return Reach.CLUSTER if linear in cluster else Reach.GRID
+        return Reach.CLUSTER if linear in state.cluster_numbers else Reach.GRID
 
     # barriers of a block ------------------------------------------------------------------------------------
 

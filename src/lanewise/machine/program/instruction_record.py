@@ -117,6 +117,8 @@ class MemoryAccess:
     #: The number of the operand, if it is there, that says how many bytes are read or that none are.
     shortened_by: int = 0
     proxy: Proxy = Proxy.GENERIC
+    #: Whether one lane makes the access for all that execute the instruction.
+    by_one_lane: bool = False
 
     @property
     def verb(self) -> str:
@@ -207,6 +209,10 @@ class Order(Enum):
     INIT_FENCE = auto()
     #: A tensor map that was changed by the generic proxy is seen by copies that follow.
     MAP_FENCE = auto()
+    #: A tensor map that a thread has changed is released to those who execute a MAP_FENCE; or one is copied
+    #: and released.
+    MAP_RELEASE = auto()
+    MAP_COPY = auto()
     #: The bulk copies of a thread up to here become a group.
     BULK_COMMIT = auto()
     #: All bulk groups but a number of the latest are complete; or they have read their sources.

@@ -249,6 +249,7 @@ MEMORY = (
     *warp("fence.proxy.async", "", orders=Order.PROXY_FENCE, since=90),
     *warp("fence.mbarrier_init", "", orders=Order.INIT_FENCE, since=90),
     *warp("fence.proxy.tensormap::generic.acquire", "use? use?", orders=Order.MAP_FENCE, since=90),
+    *warp("fence.proxy.tensormap::generic.release", "", orders=Order.MAP_RELEASE, since=90),
     *warp("prefetch prefetchu", "address"),
     *warp("discard applypriority", "address use", since=80),
     *warp("brkpt", ""),
@@ -385,10 +386,10 @@ BULK = (
     *warp(
         "tensormap.cp_fenceproxy", "address address use", "bulk_copies.tensor_map_changes:copy", counter="st",
         memory=(
-            MemoryAccess(WRITE, 0, Size.RUN_TIME, space="global"),
+            MemoryAccess(WRITE, 0, Size.TENSOR_MAP, space="global", by_one_lane=True),
             MemoryAccess(READ, 1, Size.RUN_TIME, space="shared"),
         ),
-        since=90),
+        orders=Order.MAP_COPY, since=90),
     *warp(
         "st.bulk", "address use use", "bulk_copies.bulk_copy:zero", counter="st", since=100,
         memory=(MemoryAccess(WRITE, 0, Size.ANY_OPERAND, 1, space="shared"),)),
@@ -625,10 +626,11 @@ def _by_opcode() -> dict[str, list[InstructionRecord]]:
 
 
 _BY_OPCODE = _by_opcode()
-#: Rows that the checker's table has for an instruction: one for what it orders, one for each access that is
-#: not by the asynchronous proxy.
+#: Rows that the checker's table has for an instruction: one for what it orders, one for each access whose
+#: size is known, and that is not by the asynchronous proxy.
 MOST_ROWS = max(
-    (record.orders is not Order.NOTHING) + sum(access.proxy is not Proxy.ASYNC for access in record.memory)
+    (record.orders is not Order.NOTHING)
+    + sum(access.proxy is not Proxy.ASYNC and access.size is not Size.RUN_TIME for access in record.memory)
     for record in TABLE
 )
 

@@ -13,7 +13,7 @@ from lanewise.isa.asynchronous import async_instruction
 from lanewise.isa.launch_limits import CLUSTERS_SINCE
 from lanewise.machine import abi
 from lanewise.machine.abi import aligned
-from lanewise.machine.errors import Unsupported
+from lanewise.machine.errors import Refused, Unsupported
 from lanewise.machine.launch_info import function_addresses, variable_addresses
 from lanewise.machine.program import size_limits
 from lanewise.machine.program.call_graph import CallGraph
@@ -473,12 +473,17 @@ def check_tensor_memory(program: Program) -> None:
     sites = [op for op in program.sites if op.record.touches_tensor_memory]
     for op in sites:
         _check_target(op, program.module.arch)
-    of_group = {group: next((op for op in sites if op.has(group)), None) for group in GROUPS}
-    one, pair = of_group.values()
-    if one is not None and pair is not None:
-        raise Unsupported(
-            f"line {pair.line}: '{pair.source}' is for a pair of blocks, and '{one.source}' (line {one.line})"
-            " for one: the tcgen05 instructions of a kernel all have .cta_group::1 or all .cta_group::2"
+    of_one, of_pair = ([op for op in sites if op.has(group)] for group in GROUPS)
+    if of_one and of_pair:
+        one, pair = of_one[0], of_pair[0]
+        odd, group = (one, GROUPS[1]) if len(of_one) < len(of_pair) else (pair, GROUPS[0])
+        raise Refused(
+            f"line {odd.line}: '{pair.source}' (line {pair.line}) is for a pair of blocks, and "
+            f"'{one.source}' (line {one.line}) for one: the tcgen05 instructions of a kernel all "
+            "have .cta_group::1 or all .cta_group::2",
+            odd.line,
+            str(odd.source),
+            f"give all tcgen05 instructions of the kernel .{group}, this one as well",
         )
 
 

@@ -3,6 +3,7 @@
 import linecache
 import os
 import re
+from copy import copy
 from pathlib import Path
 
 from lanewise.machine.errors import Unsupported
@@ -61,5 +62,7 @@ def with_source(error: Unsupported, module: Module) -> Unsupported:
     statements = (statement for function in functions for statement in function.body or ())
     for statement in statements:
         if isinstance(statement, Operation) and statement.line == int(match[1]) and statement.loc is not None:
-            return Unsupported(f"{error}\n    from {source_line(module, statement.loc)}")
+            named = copy(error)
+            named.args = (f"{error}\n    from {source_line(module, statement.loc)}",)
+            return named
     return error

@@ -12,7 +12,7 @@ from lanewise.jit.host_memory import address
 from lanewise.machine import abi
 from lanewise.machine.abi import aligned
 from lanewise.machine.runtime.device_memory import View
-from lanewise.machine.runtime.owners import Array, bounds, owner_of
+from lanewise.machine.runtime.owners import Array, alignment_by_hand, bounds, owner_of
 
 #: Device addresses between two owners that belong to neither.
 GAP = 1 << 24
@@ -55,15 +55,18 @@ class AddressBook:
         owner = owner_of(array)
         title = f"the array of {function} ({array.dtype}, {array.shape})"
         with self._lock:
-            memory = self._entry(owner, title)
+            memory = self._entry(owner, title, alignment_by_hand(array, owner))
             first, end = bounds(array)
             view = View(title, first - memory.start, end - first, bool(array.flags.writeable))
             if view not in memory.views:
                 memory.views.append(view)
             return memory.first + address(array) - memory.start
 
-    def _entry(self, owner: Array, title: str) -> AddressedMemory:
-        """Return the memory of an owner in the book, entered now if it is new."""
+    def _entry(self, owner: Array, title: str, alignment: int) -> AddressedMemory:
+        """Return the memory of an owner in the book, entered now if it is new.
+
+        A new one keeps its host address, up to a multiple of an alignment.
+        """
         start, stop = bounds(owner)
         known = self._known.get(id(owner))
         if known is not None and known[0]() is owner and (known[1].start, known[1].stop) == (start, stop):
@@ -73,7 +76,7 @@ class AddressBook:
         if near is not None:
             first = near.first + start - near.start
         else:
-            first = self._next
+            first = self._next + start % alignment
             self._next = aligned(first + stop - start + GAP, ALIGNMENT)
         return self._add(owner, AddressedMemory(start, stop, first, title, is_foreign))
 

@@ -10,15 +10,17 @@ from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord
 from lanewise.machine.analysis.pointer_provenance import AddressSources
 from lanewise.machine.analysis.reaching_definitions import ReachingDefinitions
+from lanewise.machine.program.basic_blocks import successors
 from lanewise.machine.program.instruction_record import Size, Waits
 from lanewise.machine.program.memory_accesses import MBARRIER_BYTES
-from lanewise.machine.program.operands import Register, Symbol
+from lanewise.machine.program.operands import Register, ResolvedOperand, Symbol
 from lanewise.machine.program.ops import Op
 from lanewise.machine.program.source_lines import short_place, source_line
 from lanewise.machine.runtime.shared_names import shared_name
 from lanewise.machine.runtime.state import BlockState, LaunchState
 from lanewise.machine.tensor_memory_records import TENSOR_COLUMNS, UNIT, UNITS, TensorAllocator
 from lanewise.machine.warp_ops.mbarrier import Phase
+from lanewise.ptx import Immediate
 
 #: mbarriers and instructions that a message names.
 _MOST_NAMED = 4
@@ -54,17 +56,52 @@ class LackingBarrier(NamedTuple):
     lane: WaitingLane
     #: If it belongs to the second block of a pair: the phase of the same mbarrier of the first block.
     phase_of_first_block: Phase | None = None
+    #: Of the same mbarrier in other blocks of the cluster, as far as nobody waits for it: the phases by rank.
+    elsewhere: tuple[tuple[int, Phase], ...] = ()
+
+    @property
+    def suspicion(self) -> int:
+        """How likely it is what the others wait for: 0 is the surest.
+
+        Bytes come from copies, which are over. Arrivals of which a part has come are of threads that would
+        have come, too. Where nothing has come, those who send it mostly wait themselves.
+        """
+        phase = self.phase
+        signs = (
+            phase.overrun,
+            self.is_told_to_first_block,
+            phase.bytes < 0,
+            phase.bytes > 0 and not phase.pending,
+            0 < phase.pending < phase.expected,
+        )
+        return signs.index(True) if any(signs) else len(signs)
 
     @property
     def is_cause(self) -> bool:
-        """Whether no thread that waits can complete the phase: bytes come from copies, which are over."""
-        return self.phase.overrun or (self.phase.bytes != 0 and not self.phase.pending)
+        """Whether something came, but not all, or too much."""
+        return self.suspicion < _NO_SIGN
 
     @property
     def is_told_to_first_block(self) -> bool:
         """Whether nothing came to it, while the same mbarrier of the first block of its pair is in use."""
         first, never = self.phase_of_first_block, self.phase.is_untouched and not self.phase.parity
         return never and first is not None and not (first.is_untouched and not first.parity)
+
+
+#: The suspicion of an mbarrier to which nothing has come.
+_NO_SIGN = 5
+
+
+class ShortBarrier(NamedTuple):
+    """A named barrier that fewer threads have come to than it counts, and that no other thread comes to."""
+
+    number: int
+    count: int
+    come: int
+    lane: WaitingLane
+
+    def __str__(self) -> str:
+        return f"barrier {self.number} counts {self.count} threads, and no more than {self.come} come to it"
 
 
 def waiting_lanes(launch: LaunchState, stuck: list[BlockState]) -> Iterator[WaitingLane]:
@@ -91,17 +128,22 @@ def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str,
         f"{_AWAITED.get(reason, f'at barrier {reason}')} before {_line(launch, line)}"
         for (line, reason), count in sorted(counts.items())
     )
-    lacking = sorted(lacking_barriers(launch, lanes), key=lambda lack: not lack.is_cause)
-    missing = "".join(f"; {lack_in_words(launch, lack)}" for lack in lacking[:_MOST_NAMED])
+    lacking, short = lacking_barriers(launch, lanes), short_barriers(launch, lanes)
+    circle = first_of_circle(launch, lacking)
+    lacking = sorted(lacking, key=lambda lack: lack != circle)
+    words = [lack_in_words(launch, lack) for lack in lacking[:_MOST_NAMED]]
+    known = [*words[: len([lack for lack in lacking[:_MOST_NAMED] if lack.is_cause])], *map(str, short)]
+    known = known or words[: circle is not None]
+    missing = "".join(f"; {sentence}" for sentence in words if sentence not in known)
     missing += _columns_in_words(lanes)
     exited = _exited(launch, stuck)
     where = (
         f"block {stuck[0].ctaid}" if len(stuck) == 1 else f"blocks {', '.join(str(b.ctaid) for b in stuck)}"
     )
-    causes = [lines[lack.lane.basic_block] for lack in lacking if lack.is_cause]
-    first = min(causes or (line for line, _ in counts), default=0)
-    message = f"deadlock in {where}: {waits}{missing}{exited}"
-    return f"{message}\n{MEND}{_mend(launch, lanes, lacking)}", "deadlock", first
+    cause = first_cause(launch, lanes)
+    first = lines[cause.basic_block] if cause else min((line for line, _ in counts), default=0)
+    message = f"deadlock in {where}: {'; '.join((*known, waits))}{missing}{exited}"
+    return f"{message}\n{MEND}{_mend(launch, lanes, lacking, short)}", "deadlock", first
 
 
 def _columns_in_words(lanes: list[WaitingLane]) -> str:
@@ -128,7 +170,9 @@ def _waits_for_columns(lane: WaitingLane) -> bool:
 MEND = "    mend: "
 
 
-def _mend(launch: LaunchState, lanes: list[WaitingLane], lacking: list[LackingBarrier]) -> str:
+def _mend(
+    launch: LaunchState, lanes: list[WaitingLane], lacking: list[LackingBarrier], short: list[ShortBarrier]
+) -> str:
     """Return what ends a deadlock: what its first mbarrier lacks, or threads at another barrier."""
     # Lanes that wait for one of their warp which waits for a phase go on when the phase is complete.
     at_phase = {(lane.block.ctaid, lane.warp) for lane in lanes if lane.reason == abi.WAITS_FOR_PHASE}
@@ -139,6 +183,12 @@ def _mend(launch: LaunchState, lanes: list[WaitingLane], lacking: list[LackingBa
     }
     if abi.WAITS_FOR_SIBLINGS in reasons:
         return "move the instruction out of the branch, so that all lanes of its warp come to it"
+    if short and not any(lack.is_cause for lack in lacking):
+        number, count, come, _ = short[0]
+        return (
+            f"count the threads that come to barrier {number}: {come} in place of {count}; or let "
+            f"{count - come} more come to it"
+        )
     if not lacking:
         if abi.WAITS_FOR_COLUMNS in reasons:
             return (
@@ -153,10 +203,42 @@ def _mend(launch: LaunchState, lanes: list[WaitingLane], lacking: list[LackingBa
             "let all threads that a barrier counts come to it: move it out of branches, and give it the "
             "number of threads that do"
         )
-    first = lacking[0]
+    circle = first_of_circle(launch, lacking)
+    if circle is not None:
+        name = circle.name.removeprefix("shared variable ")
+        return (
+            f"wait for parity 1 of {name} in the first round, and then for 0, 1, 0, …: it waits for what "
+            "comes after it, and the phase before the first one counts as complete"
+        )
+    return _mend_of_phase(launch, lacking[0])
+
+
+def _mend_of_phase(launch: LaunchState, first: LackingBarrier) -> str:
+    """Return what completes the phase of an mbarrier."""
     phase, name = first.phase, first.name.removeprefix("shared variable ")
     if first.is_told_to_first_block:
         return _mend_of_pair(launch, first, name)
+    strays = [(rank, there) for rank, there in first.elsewhere if there.bytes < 0 < phase.bytes]
+    if strays:
+        rank, there = strays[0]
+        copies = _lines(launch, senders(launch, first.offset)[1])
+        return (
+            f"let the copies of the block of rank {rank} tell {name} of their bytes, by its address in that "
+            f"block (mapa): {-there.bytes} bytes came to their own mbarrier (copies: {copies})"
+        )
+    in_cluster = launch.shape.cluster_blocks > 1
+    come_elsewhere = [
+        (rank, there.expected - there.pending)
+        for rank, there in first.elsewhere
+        if 0 < phase.pending < phase.expected and 0 < there.pending < there.expected
+    ]
+    if come_elsewhere:
+        rank, come = come_elsewhere[0]
+        arrivals = _lines(launch, senders(launch, first.offset)[0])
+        return (
+            f"let the threads of the block of rank {rank} arrive at {name}, by its address in that block "
+            f"(mapa): {come} arrivals came to their own mbarrier (arrivals: {arrivals})"
+        )
     if phase.overrun:
         return f"initialise {name} with the number of threads that arrive, or let {phase.expected} of them do"
     if phase.pending:
@@ -167,14 +249,19 @@ def _mend(launch: LaunchState, lanes: list[WaitingLane], lacking: list[LackingBa
             )
         come = phase.expected - phase.pending
         fewer = f", or initialise {name} with {come}" if come else ""
+        fewer += ", if no other block uses what it guards" if come and in_cluster else ""
         sources = _lines(launch, senders(launch, first.offset)[0])
         return f"let {phase.pending} more arrive at {name} in each phase ({sources}){fewer}"
     if phase.bytes > 0:
         copies = _lines(launch, senders(launch, first.offset)[1])
-        return (
-            f"issue the copies that bring the other {phase.bytes} bytes (copies: {copies}), or announce "
-            f"what the copies bring: {phase.bytes} bytes fewer in expect_tx of {name}"
-        )
+        issue = f"issue the copies that bring the other {phase.bytes} bytes (copies: {copies})"
+        if in_cluster:
+            return (
+                f"{issue}: those of other blocks, too, which name this mbarrier by mapa or this block in "
+                "their mask"
+            )
+        fewer = f"announce what the copies bring: {phase.bytes} bytes fewer in expect_tx of {name}"
+        return f"{issue}, or {fewer}"
     if phase.bytes:
         return f"announce what the copies bring: {-phase.bytes} bytes more in expect_tx of {name}"
     return f"wait for the parity of the phase that {name} is in: it changes with each phase, 0, 1, 0, …"
@@ -214,8 +301,103 @@ def _exited(launch: LaunchState, stuck: list[BlockState]) -> str:
     return f"; {count} thread{'s have' if count != 1 else ' has'} exited" if count else ""
 
 
+def first_cause(launch: LaunchState, lanes: list[WaitingLane]) -> WaitingLane | None:
+    """Return a lane that waits for what the others wait for in the end; None if nothing tells."""
+    lacking = lacking_barriers(launch, lanes)
+    if lacking and lacking[0].is_cause:
+        return lacking[0].lane
+    short = short_barriers(launch, lanes)
+    if short:
+        return short[0].lane
+    circle = first_of_circle(launch, lacking)
+    return circle.lane if circle is not None else None
+
+
+def first_of_circle(launch: LaunchState, lacking: list[LackingBarrier]) -> LackingBarrier | None:
+    """Return the mbarrier that lanes wait for before they copy, if nothing has come to any mbarrier yet.
+
+    Those who wait for the copies arrive at it: each waits for the other.
+    """
+    fresh = all(barrier.phase.is_untouched and not barrier.phase.parity for barrier in lacking)
+    if not fresh or len({barrier.offset for barrier in lacking}) < 2:
+        return None
+    for barrier in lacking:
+        arrivals, _ = senders(launch, barrier.offset)
+        others = [other for other in lacking if other.offset != barrier.offset]
+        copies = (op for op in _coming(launch, barrier.lane) if op.has("mbarrier::complete_tx::bytes"))
+        freed = any(op in arrivals for other in others for op in _coming(launch, other.lane))
+        if next(copies, None) is not None and freed:
+            return barrier
+    return None
+
+
+def _coming(launch: LaunchState, lane: WaitingLane) -> Iterator[Op]:
+    """Yield the instructions that a lane may come to."""
+    pending, seen = [launch.compiled.blocks[lane.basic_block]], {lane.basic_block}
+    while pending:
+        block = pending.pop()
+        yield from block.executed
+        following = [successor for successor in successors(block) if successor.number not in seen]
+        seen |= {successor.number for successor in following}
+        pending += following
+
+
+def short_barriers(launch: LaunchState, lanes: list[WaitingLane]) -> list[ShortBarrier]:
+    """Return the named barriers that lack threads, and that no lane that waits elsewhere can come to."""
+    short = []
+    groups: dict[tuple[int, int], list[WaitingLane]] = {}
+    for lane in lanes:
+        if lane.reason < _NAMED_BARRIERS:
+            groups.setdefault((lane.block[BlockRecord.linear], lane.reason), []).append(lane)
+    for (linear, number), there in groups.items():
+        op = _barrier_before(launch, there[0])
+        if op is None or len(op.operands) != 2:  # one of all threads, or one that counts a predicate
+            continue
+        count = _value(op.operands[1], there[0])
+        others = {
+            lane.basic_block: lane
+            for lane in lanes
+            if lane.block[BlockRecord.linear] == linear and lane.reason != number
+        }
+        comes = any(
+            met.record.waits is Waits.BARRIER and len(met.operands) == 2 and _may_be(met.operands[0], number)
+            for lane in others.values()
+            for met in _coming(launch, lane)
+        )
+        if len(there) < count and not comes:
+            short.append(ShortBarrier(number, count, len(there), there[0]))
+    return short
+
+
+#: Barriers of a block are numbered 0 to 15.
+_NAMED_BARRIERS = 16
+
+
+def _barrier_before(launch: LaunchState, lane: WaitingLane) -> Op | None:
+    """Return the barrier of the block at which a lane waits."""
+    for block in launch.compiled.blocks:
+        waits = block.op is not None and block.op.record.waits is Waits.BARRIER
+        if waits and block.following and block.following.number == lane.basic_block:
+            return block.op
+    return None
+
+
+def _value(operand: ResolvedOperand, lane: WaitingLane) -> int:
+    """Return the number that an operand has in a lane; 0 if it is none."""
+    if isinstance(operand, Register):
+        return int(lane.block.lanes(lane.warp, operand.offset, operand.bits)[lane.lane])
+    return operand.bits if isinstance(operand, Immediate) else 0
+
+
+def _may_be(operand: ResolvedOperand, number: int) -> bool:
+    """Return whether an operand may be a number."""
+    return not isinstance(operand, Immediate) or operand.bits == number
+
+
 def lacking_barriers(launch: LaunchState, lanes: list[WaitingLane]) -> list[LackingBarrier]:
-    """Return the mbarriers that lanes wait for, each once."""
+    """Return the mbarriers that lanes wait for, each once: the likeliest cause of a deadlock first."""
+    pairs = any(op.has("cta_group::2") for op in launch.compiled.program.sites)
+    blocks = launch.shape.cluster_blocks
     lacking: dict[tuple[int, int], LackingBarrier] = {}
     for waiting in lanes:
         if waiting.reason != abi.WAITS_FOR_PHASE:
@@ -228,11 +410,19 @@ def lacking_barriers(launch: LaunchState, lanes: list[WaitingLane]) -> list[Lack
         if phase is None:
             continue
         name = shared_name(launch, offset, MBARRIER_BYTES)
-        if rank != waiting.block[BlockRecord.rank]:
-            name += f" of the block of rank {rank}"
-        first = _phase(waiting.block, rank - 1, offset) if rank % 2 else None
-        lacking.setdefault((rank, offset), LackingBarrier(name, offset, phase, waiting, first))
-    return list(lacking.values())
+        name += f" of the block of rank {rank}" if blocks > 1 else ""
+        first = _phase(waiting.block, rank - 1, offset) if pairs and rank % 2 else None
+        others = ((other, _phase(waiting.block, other, offset)) for other in range(blocks) if other != rank)
+        elsewhere = tuple((other, there) for other, there in others if there is not None)
+        barrier = LackingBarrier(name, offset, phase, waiting, first, elsewhere)
+        lacking.setdefault((rank, offset), barrier)
+    awaited = [
+        barrier._replace(
+            elsewhere=tuple(there for there in barrier.elsewhere if (there[0], barrier.offset) not in lacking)
+        )
+        for barrier in lacking.values()
+    ]
+    return sorted(awaited, key=lambda barrier: barrier.suspicion)
 
 
 def _phase(block: BlockState, rank: int, offset: int) -> Phase | None:

@@ -94,6 +94,10 @@ def _describe_in_cluster(launch: LaunchState, address: int) -> str:
     )
 
 
+#: How the message of a fault of an mbarrier begins.
+MBARRIER_FAULT = "mbarrier: "
+
+
 def faulting_access(launch: LaunchState, state: BlockState, op: Op) -> LocatedAccess | None:
     """Return the access of an instruction that faulted; None if it accesses no memory.
 
@@ -165,7 +169,7 @@ def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
         FaultKind.BAD_BRANCH: "brx.idx has an index beyond its list of targets",
         FaultKind.BAD_OPERAND: "an operand is out of range (barriers are numbered 0 to 15)",
         FaultKind.DIVERGENCE: _divergence_reason(launch),
-        FaultKind.MBARRIER: f"mbarrier: {WRONG.get(size, '')}",
+        FaultKind.MBARRIER: f"{MBARRIER_FAULT}{WRONG.get(size, '')}",
         FaultKind.WARPGROUP: _warpgroup_reason(size),
         FaultKind.STACK: (
             f"the thread's stack of {abi.STACK_BYTES} bytes is full: calls are nested too deeply, or alloca "

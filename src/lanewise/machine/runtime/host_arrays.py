@@ -2,7 +2,8 @@
 
 A GPU has memory by the allocation: cudaMalloc aligns its first byte, and a view such as `a[1:]` is an address
 inside. So here: the owner of a view's memory gets an aligned device address, and its views lie where they lie
-in it. Two views of one owner have their distance, whether they are writable or not.
+in it. Two views of one owner have their distance, whether they are writable or not. A view of bytes that the
+host has aligned by hand stays aligned.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from lanewise.machine import abi
 from lanewise.machine.abi import aligned
 from lanewise.machine.runtime.address_book import ADDRESSES, ALIGNMENT, AddressBook
 from lanewise.machine.runtime.device_memory import Allocation, View
-from lanewise.machine.runtime.owners import Array, bounds, owner_of
+from lanewise.machine.runtime.owners import Array, alignment_by_hand, bounds, owner_of
 
 #: Device addresses between two owners that belong to neither.
 GAP = 1 << 30
@@ -35,6 +36,8 @@ class Memory:
         self.number = number
         #: Views, each with its place among the arguments and the host address of its first byte.
         self.views = views
+        #: The largest alignment that the host has given to one of the views by hand.
+        self.alignment = 1
 
     def join(self, other: Memory) -> None:
         """Take in memory of the same owner, or memory that overlaps."""
@@ -42,6 +45,7 @@ class Memory:
         self.number = min(self.number, other.number)
         self.shift = other.shift if self.shift is None else self.shift
         self.views = sorted(self.views + other.views)
+        self.alignment = max(self.alignment, other.alignment)
 
 
 class StagedMemory:
@@ -81,6 +85,7 @@ class HostArrays:
         for memory in self._memories():
             size = memory.stop - memory.start
             if memory.shift is None:
+                first += memory.start % memory.alignment
                 memory.shift = first - memory.start
                 first = aligned(first + size + GAP, ALIGNMENT)
             views = tuple(view._replace(offset=start - memory.start) for _, start, view in memory.views)
@@ -115,6 +120,7 @@ class HostArrays:
             view = View(name, 0, end - first, bool(array.flags.writeable))
             views = [(number, first, view)]
             memory = Memory(min(start, first), max(stop, end), number, None, views)
+            memory.alignment = alignment_by_hand(array, owner)
             known = by_owner.get(id(owner))
             if known is None:
                 by_owner[id(owner)] = memory

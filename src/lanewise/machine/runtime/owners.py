@@ -26,6 +26,26 @@ def owner_of(array: Array) -> Array:
     return owner
 
 
+#: Alignments that hosts give to bytes by hand: 64 is that of a tensor map in C++, 4096 that of a page.
+_BY_HAND = (4096, 2048, 1024, 512, 256, 128, 64)
+
+
+def alignment_by_hand(array: Array, owner: Array) -> int:
+    """Return to how many bytes the host has aligned a view of an owner of bytes; 1 if it has not.
+
+    That is how hosts align: of more bytes than they need, they pass those from the first multiple on.
+
+    >>> page = np.zeros(8192, np.uint8)
+    >>> raw = np.frombuffer(page[-address(page) % 4096 + 16 :].data, np.uint8)
+    >>> alignment_by_hand(raw[112:], raw), alignment_by_hand(raw[113:], raw)
+    (128, 1)
+    """
+    start, first = bounds(owner)[0], bounds(array)[0]
+    if owner.itemsize != 1 or first == start:
+        return 1
+    return next((multiple for multiple in _BY_HAND if first - start == -start % multiple), 1)
+
+
 def bounds(array: Array) -> tuple[int, int]:
     """Return the host addresses of an array's first byte and of the byte after its last."""
     low = high = address(array)

@@ -44,6 +44,8 @@ MOST_BYTES = 1 << 30
 #: Basic blocks that may run between two looks at memory while no block ends, for each warp under way. The
 #: launch is endless if memory is then as it was.
 FRUITLESS = 1 << 24
+#: The same once a check has found an error: its threads may run in circles for that.
+FRUITLESS_AFTER_ERROR = 1 << 16
 
 
 class Schedule(Protocol):
@@ -121,7 +123,8 @@ class ResidentBlocks:
 
     `new_block` gives the memory of another one, `settle` handles one that stopped, `judge` ends a launch that
     cannot end by itself (none: it goes on until somebody interrupts it). `deciding`: see `fingerprint`. If
-    `time_decides`, a block that runs is never stuck: a clock that it reads goes on.
+    `time_decides`, a block that runs is never stuck: a clock that it reads goes on. `has_errors` says whether
+    a check has found one.
     """
 
     def __init__(
@@ -134,10 +137,11 @@ class ResidentBlocks:
         judge: Judge | None = None,
         deciding: npt.NDArray[np.int64] | None = None,
         time_decides: bool = False,
+        has_errors: Callable[[], bool] = bool,
     ) -> None:
         self.launch, self.queue, self.new_block, self.settle = launch, queue, new_block, settle
         self.schedule, self.judge, self.deciding = schedule, judge, deciding
-        self.time_decides = time_decides
+        self.time_decides, self.has_errors = time_decides, has_errors
         launch[LaunchRecord.first_slice], launch[LaunchRecord.first_turns] = schedule.first_share
         #: Blocks to go on with, the next one at the end; and those that were looked at since.
         self.waiting: list[Resident] = []
@@ -300,7 +304,7 @@ class ResidentBlocks:
         """Count basic blocks in which nothing was achieved; end the launch after very many."""
         self.fruitless += steps
         warps = self.launch.shape.warps * self.launch.shape.cluster_blocks
-        bound = FRUITLESS * warps * (self.count + 1)
+        bound = (FRUITLESS_AFTER_ERROR if self.has_errors() else FRUITLESS) * warps * (self.count + 1)
         if self.judge is not None and self.fruitless > bound:
             memory = memory_digest(self.launch)
             if memory == self.fruitless_memory:

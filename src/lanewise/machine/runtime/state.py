@@ -240,6 +240,14 @@ class BlockState:
         return [self, *self._others]
 
     @property
+    def cluster_numbers(self) -> list[int]:
+        """The numbers in the grid of the blocks of its cluster, by rank; any block of it knows them."""
+        count = self.launch.shape.cluster_blocks
+        rows = as_bytes(self[BlockRecord.members], count * MemberRow.BYTES).view(np.int64)
+        records = rows[MemberRow.block // 8 :: MemberRow.BYTES // 8]
+        return [int(as_bytes(int(first) + BlockRecord.linear, 8).view(np.int64)[0]) for first in records]
+
+    @property
     def running(self) -> BlockState:
         """The block of the cluster that ran last."""
         return self.members[self[BlockRecord.running_member]]

@@ -29,11 +29,12 @@ from lanewise.machine.warp_ops.addresses import WRITE, Access, reached_space
 COUNT_BITS, BYTES_BITS = 20, 21
 MOST = (1 << COUNT_BITS) - 1
 PENDING, BYTES, OVERRUN, READY, PHASE = COUNT_BITS, 2 * COUNT_BITS, 61, 62, 63
+NOT_INITIALISED, TOO_MANY_ARRIVALS = 0, 2
 #: The messages of mbarrier faults, by their number.
 WRONG = {
-    0: "no mbarrier was initialised here",
+    NOT_INITIALISED: "no mbarrier was initialised here",
     1: f"a count of arrivals must be 1 to {MOST}",
-    2: "there are more arrivals than the phase of the mbarrier still expects",
+    TOO_MANY_ARRIVALS: "there are more arrivals than the phase of the mbarrier still expects",
     3: "an arrival with .noComplete would complete the phase",
     4: "there are more bytes than an mbarrier can count",
 }
@@ -41,9 +42,11 @@ WRONG = {
 
 #: What mends each of them.
 MENDS = {
-    0: "let one thread initialise it first (mbarrier.init), then all threads meet at a barrier of the block",
+    NOT_INITIALISED: (
+        "let one thread initialise it first (mbarrier.init), then all threads meet at a barrier of the block"
+    ),
     1: f"give a count of 1 to {MOST}",
-    2: "initialise it with the number of arrivals of a phase, or let fewer threads arrive",
+    TOO_MANY_ARRIVALS: "initialise it with the number of arrivals of a phase, or let fewer threads arrive",
     3: "leave out .noComplete for the last arrival of a phase",
     4: "announce fewer bytes in a phase, or copy in several phases",
 }
@@ -103,7 +106,7 @@ class _Object:
 
     def known(self) -> None:
         """Stop the launch unless the object was initialised."""
-        self.demand(self.field(READY, 1).differs(0), 0)
+        self.demand(self.field(READY, 1).differs(0), NOT_INITIALISED)
 
     def field(self, start: int, bits: int) -> Value:
         """Return a bit field of the object."""
@@ -125,7 +128,7 @@ class _Object:
         """Subtract arrivals from those pending."""
         pending = self.field(PENDING, COUNT_BITS)
         self.demand(count.differs(0) & (count < MOST + 1), 1)
-        self.demand(~(count > pending), 2)
+        self.demand(~(count > pending), TOO_MANY_ARRIVALS)
         self.replace(PENDING, COUNT_BITS, pending - count)
         if drop:
             self.replace(0, COUNT_BITS, self.field(0, COUNT_BITS) - count)

@@ -22,7 +22,13 @@ _TOOLKIT = re.compile(
     r"(cuda_(fp16|bf16|fp8|fp6|fp4|pipeline\w*|awbarrier\w*|device_runtime\w*|runtime)|cooperative_groups"
     r"|sm_\d+_\w+|mma|device_\w+|math_functions|vector_functions|surface_\w+|texture_\w+)\.(h|hpp|cuh)"
 )
-_INLINE_PTX = re.compile(r"\b(asm|__asm__)\b")
+#: What may begin or end an asm statement, and what may hide its end: a comment, a string, a character.
+_TOKEN = re.compile(
+    r"""//[^\n]* | /\*.*?\*/ | "(?:\\.|[^"\\])*" | '(?:\\.|[^'\\])+' | \b(?:asm|__asm__|__asm)\b | [()\n]""",
+    re.DOTALL | re.VERBOSE,
+)
+#: The lines of files as linecache has them, with those that are of asm statements.
+_KNOWN: dict[str, tuple[list[str], frozenset[int]]] = {}
 
 
 def is_library_header(name: str) -> bool:
@@ -41,8 +47,29 @@ def is_library_header(name: str) -> bool:
 
 
 def is_inline_ptx(name: str, line: int) -> bool:
-    """Return whether a line of a file is an asm statement, as far as the file can be read."""
-    return _INLINE_PTX.search(linecache.getline(name, line)) is not None
+    """Return whether a line of a file is of an asm statement, as far as the file can be read."""
+    lines = linecache.getlines(name)
+    if name not in _KNOWN or _KNOWN[name][0] is not lines:
+        _KNOWN[name] = lines, _asm_lines("".join(lines))
+    return line in _KNOWN[name][1]
+
+
+def _asm_lines(text: str) -> frozenset[int]:
+    """Return the lines of the asm statements of a source, from the word to the parenthesis that closes it.
+
+    >>> sorted(_asm_lines('f();\\nasm volatile("bar.sync 0; // )"\\n  :: "r"(x)\\n  : "memory");\\ng();'))
+    [2, 3, 4]
+    """
+    line, depth, begun, lines = 1, 0, False, set()
+    for token in _TOKEN.findall(text):
+        if token.endswith(("asm", "asm__")) and token[0] not in "\"'/":
+            begun, depth = True, 0
+        if begun:
+            lines |= set(range(line, line + token.count("\n") + 1)) if token != "\n" else {line}
+            depth += (token == "(") - (token == ")")
+            begun = depth > 0 or token != ")"
+        line += token.count("\n")
+    return frozenset(lines)
 
 
 def authors_line(chain: Sequence[tuple[str, int]]) -> tuple[str, int]:

@@ -21,7 +21,6 @@ from torch.utils._device import _device_constructors
 from torch.utils._pytree import tree_leaves, tree_map
 
 from lanewise.virtual_gpu.frameworks.patches import Patches
-from lanewise.virtual_gpu.frameworks.torch_alignment import align_tensors
 from lanewise.virtual_gpu.frameworks.torch_autocast import (
     in_float32,
     install_torch_autocast,
@@ -32,6 +31,7 @@ from lanewise.virtual_gpu.frameworks.torch_cuda import install_torch_cuda
 from lanewise.virtual_gpu.frameworks.torch_extension import (
     DLPACK_CUDA,
     DLPACK_HOST,
+    align_tensors,
     install_torch_dlpack,
     install_torch_extension,
     scaled_mm,

@@ -1,4 +1,5 @@
-"""What a build of torch for CPUs lacks: functions of C++, libraries, DLPack's device, block-scaled products.
+"""What a build of torch for CPUs lacks: functions of C++, libraries, DLPack's device, block-scaled products,
+and tensors that begin where device memory does.
 
 `torch.cuda._compile_kernel` asks the loader for the driver and for NVRTC by their names.
 """
@@ -7,7 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import mmap
+import struct
 from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +21,9 @@ from torch import Tensor
 from lanewise.linalg.block_scaling.formats import SwizzledScales
 from lanewise.virtual_gpu.frameworks.driver_library import install as load_driver_library
 from lanewise.virtual_gpu.frameworks.patches import Patches
+from lanewise.virtual_gpu.library.machine_code import X86_64, this_processor
 from lanewise.virtual_gpu.library.runtime_compiler import CompilerLibrary, load_compiler
+from lanewise.virtual_gpu.programs.elf_file import ElfFile
 
 if TYPE_CHECKING:
     from lanewise.virtual_gpu.frameworks.framework_state import FrameworkState
@@ -170,3 +177,50 @@ def install_torch_dlpack(gpu: FrameworkState, patches: Patches) -> None:
 
     patches.wrap(torch, "from_dlpack", from_dlpack)
     patches.wrap(torch.utils.dlpack, "from_dlpack", from_dlpack)
+
+
+#: What the addresses of cudaMalloc are multiples of.
+ALIGNMENT = 512
+_FUNCTION = "posix_memalign"
+
+
+def _code(target: int) -> bytes:
+    """Return code that raises the alignment of posix_memalign to ALIGNMENT and goes on at a target."""
+    least = struct.pack("<I", ALIGNMENT)
+    compare = b"\x48\x81\xfe" + least + b"\x73\x05"  # cmp rsi, least; jae over the next instruction
+    return compare + b"\xbe" + least + b"\x49\xbb" + struct.pack("<Q", target) + b"\x41\xff\xe3"
+
+
+@cache
+def align_tensors() -> mmap.mmap | None:
+    """Let torch align memory of new tensors to 512 bytes, for the rest of the process, and not to a CPU's 64.
+
+    Programs rely on it: CuTe DSL asks for tensors that are aligned to 128 bytes. torch's library for memory
+    calls `posix_memalign` with its own alignment; in the table of that library's imports, a few instructions
+    take the place of the function: they raise the alignment and go on with the C library's.
+
+    It returns the memory with the code, or None where torch or the processor is another one: then tensors
+    stay where they are.
+    """
+    path = Path(torch.__file__).parent / "lib" / "libc10.so"
+    if this_processor() is not X86_64 or not path.is_file():
+        return None
+    file = ElfFile(path.read_bytes())
+    places = [place for name, place in file.imports() if name == _FUNCTION]
+    libc = ctypes.CDLL(None)
+    target = ctypes.cast(getattr(libc, _FUNCTION), ctypes.c_void_p).value
+    if not places or target is None:
+        return None
+    try:
+        memory = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    except OSError:  # a system that allows no new code
+        return None
+    memory.write(_code(target))
+    begin = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    library = ctypes.CDLL(str(path))
+    base = ctypes.c_uint64.from_address(library._handle).value  # the loader's record begins with it
+    for place in places:
+        page = (base + place) // mmap.PAGESIZE * mmap.PAGESIZE
+        if libc.mprotect(ctypes.c_void_p(page), ctypes.c_size_t(mmap.PAGESIZE), 3) == 0:  # read and write
+            ctypes.c_uint64.from_address(base + place).value = begin
+    return memory

@@ -141,6 +141,59 @@ extern "C" __global__ void copied_without_swizzle(MAP map, const __half* b, floa
     END(32)
 }
 
+//@ tensor memory | advice tensor memory | 1, 128 | map f16[128x64] 128x64 128B, f16[512], f32[4096]=0 | eight rows of A take 1024 bytes, and the descriptor's stride between groups of them is 512
+extern "C" __global__ void rows_in_one_another(MAP map, const __half* b, float* y) {
+    constexpr int BYTES = 128 * 128;
+    TILES
+    if (T == 0) {
+        multiply(d, matrix(tile, 16, 512, OF_128_BYTES), TILE(sb), SHAPE, 0);  //-!
+        multiply(d, matrix(tile, 16, 1024, OF_128_BYTES), TILE(sb), SHAPE, 0);  //+
+        commit(bar);
+    }
+    READ
+    END(32)
+}
+
+//@ tensor memory | advice tensor memory | 1, 128 | map f16[32x32] 32x32 64B, f16[512], f32[4096]=0 | the descriptor of the instruction says that B is MN-major, and its parts follow each other as those of a K-major tile
+extern "C" __global__ void second_factor_by_columns(MAP map, const __half* b, float* y) {
+    constexpr int BYTES = 32 * 64;
+    TILES
+    if (T == 0) {
+        for (int k = 0; k < 2; k++) {
+            multiply(d, TILE(sa), matrix(tile + 16 * k, 16, 512, OF_64_BYTES), instruction(128, 32, 1, 0, 0, 0, 1), k);  //-!
+            multiply(d, TILE(sa), matrix(tile + 16 * k, 16, 512, OF_64_BYTES), SHAPE, k);  //+
+        }
+        commit(bar);
+    }
+    READ
+    END(32)
+}
+
+//@ tensor memory | - | 1, 128 | map f16[32x32] 32x32 64B, f16[512], f32[4096]=0 | a part of an MN-major B: 16 columns in the middle of a line of 32, at a step of eight lines
+extern "C" __global__ void columns_inside_a_line(MAP map, const __half* b, float* y) {
+    constexpr int BYTES = 32 * 64;
+    TILES
+    if (T == 0) {
+        for (int k = 0; k < 2; k++) multiply(d, TILE(sa), matrix(tile + 16 + 512 * k, 2048, 512, OF_64_BYTES), instruction(128, 16, 1, 0, 0, 0, 1), k);
+        commit(bar);
+    }
+    wait(bar, 0);
+    END(32)
+}
+
+//@ tensor memory | advice tensor memory | 1, 128 | map bf16[128x64] 128x64 128B, f16[512], f32[4096]=0 | the tensor map says bf16, and the descriptor of the instruction says that A is f16
+extern "C" __global__ void factor_of_another_format(MAP map, const __half* b, float* y) {
+    constexpr int BYTES = 128 * 128;
+    TILES  //!
+    if (T == 0) {
+        multiply(d, matrix(tile, 16, 1024, OF_128_BYTES), TILE(sb), SHAPE, 0);  //-!
+        multiply(d, matrix(tile, 16, 1024, OF_128_BYTES), TILE(sb), instruction(128, 32, 1, 1, 0), 0);  //+
+        commit(bar);
+    }
+    READ
+    END(32)
+}
+
 // scale factors ---------------------------------------------------------------------------------------------
 
 #define ONES for (int i = 0; i < 16; i++) w[i] = 0x7f7f7f7f;
@@ -395,5 +448,39 @@ extern "C" __global__ void lanes_without_sums(const __half* a, const __half* b, 
     load_16_lanes(v, mine);  //+
     wait_loads();
     for (int i = 0; i < 16; i++) y[T * 16 + i] = __uint_as_float(v[i]);
+    END(32)
+}
+
+//@ tensor memory | uninitialised | 1, 128 | f16[512], f16[512], f32[4096]=0 | M = 64 leaves the upper 16 lanes of each warp as they are; all lanes are loaded, and all are stored
+extern "C" __global__ void lanes_without_sums_stored(const __half* a, const __half* b, float* y) {
+    BEGIN(32)
+    if (T == 0) {
+        multiply(d, TILE(sa), TILE(sb), instruction(64, 32, 1, 0, 0), 0);
+        commit(bar);
+    }
+    wait(bar, 0);
+    fence_after_sync();
+    load_lanes(x, mine);  //!
+    wait_loads();
+    if (T % 32 < 16)  //+
+    for (int i = 0; i < 32; i++) y[T * 32 + i] = 2 * __uint_as_float(x[i]) + 1;  //!
+    END(32)
+}
+
+//@ tensor memory | uninitialised | 1, 128 | f16[512], f16[512], f32[4096]=0 | M = 64: the sums of all lanes of a warp are added up by shuffles, and half of them have no value
+extern "C" __global__ void lanes_without_sums_added(const __half* a, const __half* b, float* y) {
+    BEGIN(32)
+    if (T == 0) {
+        multiply(d, TILE(sa), TILE(sb), instruction(64, 32, 1, 0, 0), 0);
+        commit(bar);
+    }
+    wait(bar, 0);
+    fence_after_sync();
+    load_lanes(x, mine);  //!
+    wait_loads();
+    float sum = __uint_as_float(x[0]);  //-
+    float sum = T % 32 < 16 ? __uint_as_float(x[0]) : 0;  //+
+    for (int i = 16; i > 0; i /= 2) sum += __shfl_xor_sync(~0u, sum, i);  //!
+    y[T] = sum;  //!
     END(32)
 }

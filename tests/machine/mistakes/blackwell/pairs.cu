@@ -222,3 +222,41 @@ extern "C" __global__ void partner_does_not_clear(const __half* a, const __half*
     STORE(y)
     END
 }
+
+//@ tensor memory | race | 2, 128, cluster 2 | map f16[64x64] 32x64, f16[4096]=0 | tcgen05.alloc of the pair waits for both blocks, but orders nothing: the bytes of the second block may come before mbarrier.init of the first
+extern "C" __global__ void alloc_for_cluster_barrier(const __grid_constant__ CUtensorMap map, __half* y) {
+    __shared__ __align__(128) __half tile[2048];
+    __shared__ u64 bar;
+    __shared__ u32 place;
+    if (T == 0) init(bar, 1), fence_init();
+    if (WARP == 0) allocate<2>(place, 32);
+    fence_before_sync();
+    __syncthreads();  //-
+    CLUSTER  //+
+    fence_after_sync();
+    const u32 d = place;
+    if (T == 0) {
+        if (cluster_rank() == 0) arrive_expect(bar, 8192);
+        load_2d_of_pair(tile, &map, 0, cluster_rank() * 32, bar);  //!
+        if (cluster_rank() == 0) wait(bar, 0);
+    }
+    CLUSTER
+    for (int i = T; i < 2048; i += 128) y[cluster_rank() * 2048 + i] = tile[i];
+    END
+}
+
+//@ tensor memory | race | 2, 128, cluster 2 | f16[1]=0 | the commit arrives in both blocks, and nothing orders it after mbarrier.init of the second
+extern "C" __global__ void commit_before_init_of_partner(__half* y) {
+    __shared__ u64 bar;
+    __shared__ u32 place;
+    if (T == 0) init(bar, 1), fence_init();
+    if (WARP == 0) allocate<2>(place, 32);
+    fence_before_sync();
+    __syncthreads();  //-
+    CLUSTER  //+
+    fence_after_sync();
+    const u32 d = place;
+    if (cluster_rank() == 0 && T == 0) commit_to_pair(bar);  //!
+    wait(bar, 0);
+    END
+}

@@ -516,6 +516,43 @@ extern "C" __global__ void loads_waited_for_too_late(const __half* a, const __ha
     END(32)
 }
 
+//@ tensor memory | advice tensor memory | 1, 128 | f16[2048], f16[512], f32[4096]=0 | all that a warp loads is stored before it tells the thread that multiplies, so that the loads are done; but it does not wait for them
+extern "C" __global__ void loads_stored_but_not_waited_for(const __half* a, const __half* b, float* y) {
+    BEGIN(32)
+    REPEAT(t, 2) {
+        if (T == 0) {
+            MULTIPLY(d, 0);  //!
+            commit(bar);
+        }
+        wait(bar, t);
+        fence_after_sync();
+        load_lanes(x, mine);  //!
+        wait_loads();  //+
+        STORE(y)
+        MEET
+    }
+    END(32)
+}
+
+//@ tensor memory | tensor memory | 1, 128 | f16[2048], f16[512], f32[4096]=0 | of what a warp loads it stores all but one register before it tells the thread that multiplies
+extern "C" __global__ void loads_stored_but_for_one(const __half* a, const __half* b, float* y) {
+    BEGIN(32)
+    REPEAT(t, 2) {
+        if (T == 0) {
+            MULTIPLY(d, 0);  //!
+            commit(bar);
+        }
+        wait(bar, t);
+        fence_after_sync();
+        load_lanes(x, mine);  //!
+        wait_loads();  //+
+        for (int i = 0; i < 31; i++) y[T * 32 + i] = __uint_as_float(x[i]);
+        MEET
+        y[T * 32 + 31] = __uint_as_float(x[31]);
+    }
+    END(32)
+}
+
 //@ tensor memory | - | 1, 128 | f16[2048], f16[512], f32[4096]=0 | a wait in a branch that every warp takes is a wait
 extern "C" __global__ void loads_waited_for_in_a_branch(const __half* a, const __half* b, float* y) {
     BEGIN(32)

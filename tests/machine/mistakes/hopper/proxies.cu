@@ -303,6 +303,7 @@ extern "C" __global__ void map_copied(const u32* host, u32* device, float* y) {
     __shared__ u64 bar;
     MAKE(bar)
     if (T < 32) device[T] = host[T];  //!
+    asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");  //+
     __syncthreads();
     if (T == 0) {
         asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(device) : "memory");  //+
@@ -367,6 +368,52 @@ extern "C" __global__ void map_changed_in_shared(const u32* host, u32* device, f
         asm volatile("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], 128;" ::"l"(device), "r"(shared(map)) : "memory");  //+
         asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(device) : "memory");  //+
         __syncwarp();
+        if (LANE == 0) {
+            arrive_expect(bar, 1024);
+            load_2d(s, reinterpret_cast<const CUtensorMap*>(device), 0, 0, bar);  //!
+        }
+    }
+    wait(bar, 0);
+    for (int i = T; i < 256; i += 64) y[i] = s[i];
+}
+
+//@ proxies | proxy | 1, 64 | @map_to_change, f32[256]=0 | a map is changed, a barrier orders the two warps, and the one that uses it acquires it: nothing has released it
+extern "C" __global__ void map_replaced_unreleased(u32* map, const float* x, float* y) {
+    __shared__ __align__(128) float s[ROWS * COLS];
+    __shared__ u64 bar;
+    MAKE(bar)
+    if (T == 0) {
+        asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");  //-
+        asm volatile("tensormap.replace.tile.global_address.global.b1024.b64 [%0], %1;" ::"l"(map), "l"(x) : "memory");  //!
+        __threadfence();
+        asm volatile("fence.proxy.tensormap::generic.release.gpu;" ::: "memory");  //+
+    }
+    __syncthreads();
+    if (T == 32) {
+        asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+        arrive_expect(bar, 1024);
+        load_2d(s, reinterpret_cast<const CUtensorMap*>(map), 0, 0, bar);  //!
+    }
+    wait(bar, 0);
+    for (int i = T; i < 256; i += 64) y[i] = s[i];
+}
+
+//@ proxies | proxy | 1, 64 | @map_to_copy, f32[256]=0, f32[256] | tensormap.cp_fenceproxy releases the map, and the thread that uses it does not acquire it
+extern "C" __global__ void map_copied_unacquired(const u32* host, u32* device, float* y, const float* x) {
+    __shared__ __align__(128) u32 map[32];
+    __shared__ __align__(128) float s[ROWS * COLS];
+    __shared__ u64 bar;
+    MAKE(bar)
+    if (WARP == 0) {
+        map[LANE] = host[LANE];
+        __syncwarp();
+        if (LANE == 0) asm volatile("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%0], %1;" ::"r"(shared(map)), "l"(x) : "memory");
+        __syncwarp();
+        asm volatile("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], 128;" ::"l"(device), "r"(shared(map)) : "memory");  //!
+    }
+    __syncthreads();
+    if (WARP == 1) {
+        asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(device) : "memory");  //+
         if (LANE == 0) {
             arrive_expect(bar, 1024);
             load_2d(s, reinterpret_cast<const CUtensorMap*>(device), 0, 0, bar);  //!

@@ -75,3 +75,14 @@ extern "C" __global__ void __launch_bounds__(512, 1) registers_of_four_groups(co
     }
     y[T] = x[T];
 }
+
+//@ setmaxnreg | setmaxnreg | 1, 384 | f32[384], f32[384]=0 | the producer has 168 registers, and inc to 40 gives none of them up: the others wait for ever
+extern "C" __global__ void __launch_bounds__(384, 1) registers_given_by_inc(const float* x, float* y) {
+    if (WARP < 4) {
+        take<40>();  //-
+        give<40>();  //+
+    } else {
+        take<232>();  //!
+    }
+    y[T] = x[T];
+}

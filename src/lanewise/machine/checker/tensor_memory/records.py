@@ -34,6 +34,10 @@ class TensorFlag(IntFlag):
     FREES = auto()
     #: Every cell has to be written before it is read.
     EVERY_CELL = auto()
+    #: It is D of a product that is written.
+    SUMS = auto()
+    #: What a product has written as D cannot be read as this operand.
+    NO_SUMS = auto()
 
 
 class TensorOperand(IntEnum):
@@ -47,7 +51,7 @@ class TensorOperand(IntEnum):
 
 
 #: The first bit of a TensorOperand beside TensorFlags.
-OPERAND_SHIFT = 8
+OPERAND_SHIFT = 16
 assert max(TensorFlag) < 1 << OPERAND_SHIFT
 
 
@@ -60,7 +64,11 @@ class TensorWait(IntEnum):
 
 
 class TensorCell(RecordLayout):
-    """A cell: the epochs and words (`who`) of its last write, its last load, and its last use by the pipe."""
+    """A cell: the epochs and words (`who`) of its last write, its last load, and its last use by the pipe.
+
+    `extent` is that of the last write, if the pipe wrote: all columns that the instruction wrote, and whether
+    they are D of a product. `used_as` is the TensorOperand of the last use.
+    """
 
     written = field(4)
     writer = field(4)
@@ -68,6 +76,8 @@ class TensorCell(RecordLayout):
     loader = field(4)
     used = field(4)
     user = field(4)
+    extent = field(4)
+    used_as = field(4)
 
 
 class Commit(RecordLayout):

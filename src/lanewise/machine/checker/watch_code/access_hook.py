@@ -427,7 +427,7 @@ def access(frame: WarpFrame, site: int, active: int) -> None:
     made.flags = row.flags
     made.size = row.access_size
     find_addresses(made)
-    left = active
+    left = 1 << lowest_bit(active) if row.flags & Flag.BY_ONE_LANE != 0 else active
     if is_matrix:
         shape(made)
         left = row.lanes_read & EVERY_LANE

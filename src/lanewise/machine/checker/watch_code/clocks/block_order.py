@@ -36,7 +36,12 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     watch_of_running,
 )
 from lanewise.machine.checker.watch_code.clocks.warp_order import members, synchronise
-from lanewise.machine.checker.watch_code.proxy.async_clocks import arrive_async, barrier_clock, released_async
+from lanewise.machine.checker.watch_code.proxy.async_clocks import (
+    arrive_async,
+    barrier_clock,
+    note_written,
+    released_async,
+)
 from lanewise.machine.checker.watch_code.watch_module import (
     FAR,
     LANES,
@@ -291,16 +296,38 @@ def commit_group(lanes: LaneClocks, lane: int, epoch: int) -> None:
 
 
 @inlined
-def wait_for_groups(lanes: LaneClocks, lane: int, epoch: int, behind: int) -> None:
-    """A lane has waited for its groups but the latest ones; a negative number: for all copies."""
+def waited_until(lanes: LaneClocks, lane: int, epoch: int, behind: int) -> int:
+    """Return the epoch up to which a lane's copies are complete, after a wait for all groups but the latest.
+
+    A negative number of groups: it waits for all copies.
+    """
     count = lanes.groups[lane]
     if behind < 0:  # also those in no group
-        lanes.copied[lane] = epoch
-    elif behind < count:
-        # Of groups that are no longer kept, the oldest one that is counts.
-        kept = min(behind, records.RING_LENGTH - 1)
-        done = lanes.ring[(count - 1 - kept) & (records.RING_LENGTH - 1)][lane]
-        lanes.copied[lane] = max(lanes.copied[lane], done)
+        return epoch
+    if behind >= count:
+        return 0
+    # Of groups that are no longer kept, the oldest one that is counts.
+    kept = min(behind, records.RING_LENGTH - 1)
+    return lanes.ring[(count - 1 - kept) & (records.RING_LENGTH - 1)][lane]
+
+
+@inlined
+def wait_for_groups(watch: BlockWatch, lane: int, behind: int) -> None:
+    """A lane has waited for its groups of copies but the latest ones; a negative number: for all copies.
+
+    What the copies wrote counts as written now: a fence between the proxies has to follow.
+    """
+    lanes, epoch = watch.running_lanes, watch.epoch
+    before, done = lanes.copied[lane], waited_until(lanes, lane, epoch, behind)
+    if done > before:
+        lanes.copied[lane] = done
+        if lanes.issued[lane] > before:
+            place = lanes.waits[lane] & (records.WAITS_KEPT - 1)
+            lanes.waited_at[place][lane] = epoch
+            lanes.waited_for[place][lane] = done
+            lanes.waits[lane] += 1
+            if follows_async():
+                note_written(watch, 1 << lane, shared=True)
 
 
 @compiled()
@@ -331,4 +358,4 @@ def order(frame: WarpFrame, site: int, active: int) -> None:
     if kind == OrderKind.WAIT:
         watch.fresh = 1
         for lane in set_bits(active):
-            wait_for_groups(watch.running_lanes, lane, watch.epoch, behind)
+            wait_for_groups(watch, lane, behind)

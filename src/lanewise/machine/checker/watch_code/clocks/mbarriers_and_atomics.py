@@ -153,10 +153,11 @@ def know_own_lane(watch: BlockWatch, lane: int, epoch: int) -> None:
 
 
 @compiled()
-def take_phase(strong: StrongAccess, publication: int, lane: int, arrivals: int) -> None:
+def take_phase(strong: StrongAccess, publication: int, lane: int, arrivals: int, phase: PhaseRecord) -> None:
     """A lane has seen that a phase of an mbarrier is complete; `arrivals` are the block's warps that arrived.
 
-    All arrivals count, and the epoch of the last is on record.
+    All arrivals count. The epoch of the last is on record, and in the record of a phase that is followed the
+    epoch of each warp's.
     """
     watch, epoch = strong.access.watch, publication & records.PUBLISHED
     if epoch == 0:
@@ -170,6 +171,8 @@ def take_phase(strong: StrongAccess, publication: int, lane: int, arrivals: int)
     for index in set_bits(arrivals):
         arrived = watch.clocks[index]
         released = min(arrived.published, epoch)
+        if address_of(phase) != 0 and phase.arrived[index] != 0:
+            released = min(released, phase.arrived[index])  # a relaxed arrival releases nothing
         show_known(watch, shown, index, released)
         learn_shown(watch, shown, strong.learners)
         show(watch, shown, arrived, index, released)
@@ -231,16 +234,20 @@ def parity_asked(frame: WarpFrame, site: int, lane: int) -> int:
 
 
 @inlined
-def follow_phase(strong: StrongAccess, offset: int, word: int, lane: int, waits: bool) -> None:
-    """A lane arrives at an mbarrier, or tests a phase of it."""
+def follow_phase(strong: StrongAccess, offset: int, word: int, lane: int, waits: bool) -> int:
+    """A lane arrives at an mbarrier, or tests a phase of it.
+
+    Return the address of the record of the last phase that is complete, 0 if it is not asked for or followed.
+    """
     access = strong.access
     frame, home, watch, site = access.frame, access.home, access.watch, access.site
     if waits:
         seen = see_phase(frame, home, offset, word, lane, parity_asked(frame, site, lane))
-        if (watch.cluster_blocks > 1) & (seen != NOT_COMPLETE):
+        if (watch.cluster_blocks > 1) & (seen & NOT_COMPLETE == 0):
             learn_members(watch, PhaseRecord.at(seen), strong.learners)
-    else:
-        arrive_at_phase(frame, home, offset, word, site, lane)
+        return seen & ~NOT_COMPLETE
+    arrive_at_phase(frame, home, offset, word, site, lane)
+    return 0
 
 
 @inlined
@@ -253,9 +260,9 @@ def access_barrier(strong: StrongAccess, cell: ShadowCell, kept: ShadowCell, lan
     access, watch = strong.access, strong.access.watch
     reads, writes = access.flags & Flag.READS != 0, access.flags & Flag.WRITES != 0
     word = load_long(access.host + offset)
-    held = cell.publication
+    held, last = cell.publication, 0
     if follows_async():
-        follow_phase(strong, offset, word, lane, reads)
+        last = follow_phase(strong, offset, word, lane, reads)
     elif reads & (watch.cluster_blocks > 1):
         learn_members(watch, PhaseRecord.at(0), strong.learners)
     phase = records.ODD_PHASE if word < 0 else 0
@@ -266,7 +273,7 @@ def access_barrier(strong: StrongAccess, cell: ShadowCell, kept: ShadowCell, lan
         kept.publishers = cell.publishers
         cell.publishers = 0
     if reads:
-        take_phase(strong, kept.publication, lane, kept.publishers)
+        take_phase(strong, kept.publication, lane, kept.publishers, PhaseRecord.at(last))
     if writes:
         # Warps of other blocks of a cluster are told of by `publish_to_phase`.
         own = 1 << local_warp(watch, watch.epoch) if access.home is watch else 0

@@ -19,7 +19,7 @@ from lanewise.machine.checker.watch_code.clocks.happens_before import (
 )
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import suspect
 from lanewise.machine.checker.watch_code.proxy.async_clocks import operation
-from lanewise.machine.checker.watch_code.proxy.completion import async_finished
+from lanewise.machine.checker.watch_code.proxy.completion import async_finished, finished, landed
 from lanewise.machine.checker.watch_code.proxy.proxy_fences import (
     FENCED,
     FENCED_BY_ISSUER,
@@ -71,6 +71,8 @@ def check_after_async_write(view: RunView, cell: ShadowCell, epoch: int, address
     if is_on_record & (swizzle != 0) & (view.swizzle != 0) & (swizzle != view.swizzle):
         suspect_operation(view, Suspicion.SWIZZLE_DIFFERS, address, epoch, cell.writer)
         return False
+    if is_on_record & (noted.type != 0) & (view.type != 0) & (noted.type != view.type):
+        suspect_operation(view, Suspicion.FORMAT_DIFFERS, address, epoch, cell.writer)
     return True
 
 
@@ -85,9 +87,15 @@ def check_after_plain_write(view: RunView, cell: ShadowCell, epoch: int, address
         kind = Suspicion.WEAKLY_AFTER_WRITE if order == WEAKLY_ORDERED else Suspicion.AFTER_WRITE
         suspect_operation(view, kind, address, epoch, writer)
         return False
+    written = epoch
+    if cell.write_epoch & records.PENDING != 0:  # by cp.async
+        if not finished(watch, epoch, writer, view.who):
+            suspect_operation(view, Suspicion.UNFINISHED_COPY, address, epoch, writer)
+            return False
+        written = landed(watch, epoch, lane_of(writer))
     if flags & AsyncFlag.GENERIC != 0:
         return True
-    fence = fenced(watch, epoch, lanes_of(writer), flags & AsyncFlag.SHARED != 0, view.who)
+    fence = fenced(watch, written, lanes_of(writer), flags & AsyncFlag.SHARED != 0, view.who)
     if (fence == UNFENCED) & (flags & AsyncFlag.READS != 0):
         suspect_operation(view, Suspicion.UNFENCED, address, epoch, writer)
         return False
@@ -95,6 +103,19 @@ def check_after_plain_write(view: RunView, cell: ShadowCell, epoch: int, address
     in_time = (fence == FENCED_BY_ISSUER) & (view.who & records.COLLECTIVE != 0)
     if fence != FENCED and not in_time:
         suspect_operation(view, Suspicion.WEAKLY_FENCED, address, epoch, writer)
+        return False
+    return True
+
+
+@inlined
+def check_after_reduction(view: RunView, cell: ShadowCell, floor: int, address: int) -> bool:
+    """Report a reduction by a bulk copy, before the last write, that is not complete; true if it is."""
+    epoch, earlier = cell.earlier_epoch & records.EPOCHS, cell.earlier_reader
+    reduction = records.ASYNC_PROXY | records.ATOMIC
+    if (epoch <= floor) | (earlier & reduction != reduction) | (view.who & records.ATOMIC != 0):
+        return True
+    if not async_finished(view.observed, epoch, view.who, reads=False):
+        suspect_operation(view, Suspicion.UNFINISHED_COPY, address, epoch, earlier)
         return False
     return True
 
@@ -148,6 +169,8 @@ def examine_async(view: RunView, place: int, address: int) -> None:
             return
     elif shared & reads:
         suspect_operation(view, Suspicion.UNINITIALISED, address, 0, 0)
+        return
+    if not check_after_reduction(view, cell, floor, address):
         return
     if flags & AsyncFlag.WRITES != 0:
         if not check_after_async_read(

@@ -22,6 +22,7 @@ from lanewise.machine.checker.records import BlockWatch
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     alive_lanes,
     begin_epoch,
+    warp_of,
     watch_of,
     watch_of_running,
 )
@@ -213,9 +214,11 @@ def order_wgmma_groups(clock: AsyncClock, kind: int, behind: int) -> None:
 @inlined
 def note_completed(watch: BlockWatch, lane: int, after: int, until: int) -> None:
     """Note for other blocks that the bulk copies of a lane, issued in a range of epochs, are complete."""
-    for epoch in range(max(after, until - (OPERATIONS_KEPT - 1)) + 1, until + 1):
+    first = max(after + 1, watch.start, until - (OPERATIONS_KEPT - 2))
+    warp = warp_of(watch, watch.epoch)
+    for epoch in range(first, until + 1):
         copy = operation(watch, epoch)
-        if (copy.epoch == epoch) & (copy.lane == lane) & (copy.agent == watch.clock.index):
+        if (copy.epoch == epoch) & (copy.lane == lane) and warp_of(watch, epoch) == warp:
             copy.completed = watch.epoch
 
 
@@ -273,11 +276,15 @@ def async_order(frame: WarpFrame, site: int, active: int) -> None:
     row = watch.watch.sites[site]
     kind, behind = row.flags, row.displacement
     clock, lanes = async_clock(watch, frame.index), lanes_in(active)
-    watch.fresh = 1  # what follows belongs to another group, and lies behind the fence
+    # What follows belongs to another group, and lies behind the fence; but not the copy of a map itself.
+    if kind != OrderKind.MAP_COPY:
+        watch.fresh = 1
     if kind == OrderKind.INIT_FENCE:
         clock.init_fenced = choose(lanes, watch.epoch, clock.init_fenced)
     if kind == OrderKind.MAP_FENCE:
         clock.map_fenced = choose(lanes, watch.epoch, clock.map_fenced)
+    if (kind == OrderKind.MAP_RELEASE) | (kind == OrderKind.MAP_COPY):
+        clock.map_released = choose(lanes, watch.epoch, clock.map_released)
     if is_proxy_fence(kind):
         fence_proxies(watch, frame, kind, active)
     order_wgmma_groups(clock, kind, behind)
@@ -303,6 +310,7 @@ def begin_operation(
     made.phase = clock.wgmma_groups if is_wgmma else phase
     made.completed = 0
     made.swizzle = swizzle
+    made.type = 0
     made.generic = 0
     made.home = home
     made.contents = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from lanewise.isa.matrix_descriptor import FIELD, PIECE_BYTES, Major
 from lanewise.isa.tensor_map_fields import MAP_BYTES
 from lanewise.jit.compiled_functions import signature_only
-from lanewise.jit.lane_functions import unsigned_less
+from lanewise.jit.lane_functions import largest, unsigned_less
 from lanewise.jit.record_layout import RecordLayout, field
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.jit.simd import Value
@@ -20,8 +20,15 @@ from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import AsyncFlag, AsyncKind, RunView
 from lanewise.machine.checker.records import AllocationShadow, BlockWatch, Flag, SiteRow, WatchRecord
 from lanewise.machine.checker.suspicion_sentences import Suspicion
-from lanewise.machine.checker.watch_code.clocks.vector_clocks import suspect, watch_of, watch_of_running
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
+    in_block,
+    local_warp,
+    suspect,
+    watch_of,
+    watch_of_running,
+)
 from lanewise.machine.checker.watch_code.proxy.async_clocks import (
+    async_clock,
     begin_operation,
     first_of_group,
     operation,
@@ -29,7 +36,13 @@ from lanewise.machine.checker.watch_code.proxy.async_clocks import (
 )
 from lanewise.machine.checker.watch_code.proxy.async_runs import begin_runs, look_at_run
 from lanewise.machine.checker.watch_code.proxy.extents import Extent
-from lanewise.machine.checker.watch_code.proxy.phases import follow_barrier, phase_of_barrier, used_by_copy
+from lanewise.machine.checker.watch_code.proxy.matrix_layouts import look_at_layout, type_of_map
+from lanewise.machine.checker.watch_code.proxy.phases import (
+    check_initialised,
+    follow_barrier,
+    phase_of_barrier,
+    used_by_copy,
+)
 from lanewise.machine.checker.watch_code.watch_module import (
     LANES,
     WatchCode,
@@ -73,8 +86,22 @@ def word_of(watch: BlockWatch, row: int, lane: int) -> int:
 
 
 @inlined
+def is_released(watch: BlockWatch, epoch: int) -> bool:
+    """Return whether a thread of the block has released tensor maps since one was changed in an epoch.
+
+    What other blocks have released is not known, and counts as such.
+    """
+    if not in_block(watch, local_warp(watch, epoch)):
+        return True
+    last = 0
+    for index in range(watch.warps):
+        last = max(last, largest(async_clock(watch, index).map_released))
+    return last >= epoch
+
+
+@inlined
 def check_map_in(frame: WarpFrame, row: int, copy: AsyncOperation, shadow: AllocationShadow) -> None:
-    """Report a tensor map in an allocation that was changed, if no fence has followed."""
+    """Report a tensor map in an allocation that was changed, if no fences have followed."""
     offset, lane = copy.map - shadow.host, copy.lane
     newest, writer = 0, 0
     for index in range(MAP_BYTES >> shadow.cell_shift):
@@ -83,8 +110,11 @@ def check_map_in(frame: WarpFrame, row: int, copy: AsyncOperation, shadow: Alloc
         if cell.write_epoch & records.EPOCHS > newest:
             newest = cell.write_epoch & records.EPOCHS
             writer = cell.writer
-    if newest > running_clock(watch_of(frame.block)).map_fenced[lane]:
-        suspect(Suspicion.MAP_UNFENCED, frame, row, lane, shadow.first + offset, newest, writer)
+    watch, first = watch_of(frame.block), shadow.first + offset
+    if newest > running_clock(watch).map_fenced[lane]:
+        suspect(Suspicion.MAP_UNFENCED, frame, row, lane, first, newest, writer)
+    elif newest > 0 and not is_released(watch, newest):
+        suspect(Suspicion.MAP_UNRELEASED, frame, row, lane, first, newest, writer)
 
 
 @inlined
@@ -122,6 +152,7 @@ def begin_copy_to_phase(frame: WarpFrame, copy: AsyncOperation, row: int, swizzl
     number = follow_barrier(home, offset, load_long(copy.barrier))
     if number >= 0:
         used_by_copy(frame, row, home, number, copy.lane)
+        check_initialised(frame, row, home, number, copy.lane, copy.barrier_address)
     phase = phase_of_barrier(home, number)
     return begin_operation(frame, AsyncKind.PHASE, copy.lane, number, phase, swizzle, home)
 
@@ -142,6 +173,7 @@ def begin_copy(frame: WarpFrame, copy: AsyncOperation, issued: Issued) -> None:
         # Lanes that all issue one load are wrong: their mbarrier counts the bytes of each.
         if not reduces:
             operation(watch, issued.epoch).contents = contents_of(copy)
+    operation(watch, issued.epoch).type = type_of_map(copy.map) if is_box else 0
     who = word_of(watch, row, lane)
     issued.row = row
     issued.who = who
@@ -396,7 +428,15 @@ def _write_operand_read(code: WatchCode) -> None:
     limit = begun.block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes) - PIECE_BYTES
     runs = begun.runs(begun.block, memory, AsyncFlag.READS | AsyncFlag.SHARED)
     runs.view.set(RunView.swizzle, swizzled_bits(code, code["descriptor"]) + 1)
-    extent = Extent(code, field_of(code["descriptor"], FIELD["start_address"]))
+    start, stride = (
+        field_of(code["descriptor"], FIELD[name]) for name in ("start_address", "stride_byte_offset")
+    )
+    code.run(
+        look_at_layout, frame=begun.frame, row=begun.row, lane=code.number(0), start=start, stride=stride,
+        swizzled=runs.view.get(RunView.swizzle), by_columns=code["mn_major"], groups=code["groups"],
+        pieces=code["pieces"],
+    )  # fmt: skip
+    extent = Extent(code, start)
 
     def body(group: Value, piece: Value, addresses: list[Value]) -> None:
         for address in addresses:

@@ -18,6 +18,7 @@ from lanewise.machine.checker.watch_code.clocks.happens_before import lane_of
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import in_block, local_warp, suspect, watch_of
 from lanewise.machine.checker.watch_code.proxy.async_accesses import examine_async
 from lanewise.machine.checker.watch_code.proxy.async_clocks import running_clock
+from lanewise.machine.checker.watch_code.proxy.completion import copies_are_known, last_wait
 from lanewise.machine.checker.watch_code.proxy.proxy_fences import reads_handed_over
 from lanewise.machine.checker.watch_code.shadow.shadow_cells import Cell
 from lanewise.machine.checker.watch_code.shadow.shadow_memory import all_written, mark_written
@@ -36,12 +37,19 @@ from lanewise.machine.codegen.lane_vectors import BOOL
 
 
 @inlined
-def whole_warp_fenced(view: RunView, epoch: int) -> bool:
-    """Return whether all that a warp wrote in an epoch is ordered before and fenced, for every lane."""
-    watch, writer = view.observed, local_warp(view.observed, epoch)
-    clock, known = watch.clock, running_clock(watch)
+def whole_warp_fenced(view: RunView, held: int) -> bool:
+    """Return whether all that a warp wrote in an epoch is ordered before and fenced, for every lane.
+
+    `held` is the epoch, with PENDING if cp.async wrote.
+    """
+    watch, epoch = view.observed, held & records.EPOCHS
+    clock, known, writer = watch.clock, running_clock(watch), local_warp(watch, epoch)
     if (view.flags & AsyncFlag.SHARED == 0) | (not in_block(watch, writer)):
         return False
+    if held & records.PENDING != 0:
+        if not copies_are_known(watch, epoch):
+            return False
+        epoch = max(epoch, last_wait(watch, epoch))
     if writer == clock.index:
         return min(smallest(known.last_fence), clock.synced) >= epoch
     return min(known.fenced_of[writer], clock.seen[writer]) >= epoch
@@ -61,7 +69,7 @@ def remember_cell(view: RunView, place: int) -> None:
     """Keep what was examined: other cells of the run that are alike need not be."""
     cell = cell_at(place, view.stride)
     held = cell.write_epoch
-    if held & records.PENDING != 0 or whole_warp_fenced(view, held & records.EPOCHS):
+    if cell.writer & records.ASYNC_PROXY != 0 or whole_warp_fenced(view, held):
         view.verified = held
     number = view.verified_count & (READS_VERIFIED - 1)
     view.verified_reads[number] = cell.async_read_epoch
@@ -167,6 +175,16 @@ class _Cells:
         self.cell.set(ShadowPlane.ASYNC_READ_EPOCH, self.known(RunView.epoch))
         self.cell.set(ShadowPlane.ASYNC_READER, me)
 
+    def keep_reduction(self) -> None:
+        """Keep the last reduction by another thread: what is read has to wait for both."""
+        last, writer = self.get(ShadowPlane.WRITE_EPOCH) & records.EPOCHS, self.get(ShadowPlane.WRITER)
+        own = self.view.at(RunView.observed).get(BlockWatch.own_after).to(U32)
+        reduction = records.ASYNC_PROXY | records.ATOMIC
+        other = (writer & reduction).equals(reduction) & ~(last > self.spread(own)) & last.differs(0)
+        with self.code.when(other.any()):
+            for plane, value in ((ShadowPlane.EARLIER_EPOCH, last), (ShadowPlane.EARLIER_READER, writer)):
+                self.cell.set(plane, other.select(value, self.get(plane)))
+
     def note_write(self) -> None:
         """Put a write on record, which is complete when its operation is."""
         self.cell.set(ShadowPlane.WRITE_EPOCH, self.known(RunView.epoch) | records.PENDING)
@@ -259,6 +277,7 @@ def begin_runs(
     view.verified_count = 0
     view.verified_plain_count = 0
     view.swizzle = 0
+    view.type = 0
     view.host = 0
     view.origin = 0
     view.initialised = 0
@@ -292,7 +311,9 @@ def _write_look_at_run(code: WatchCode) -> None:
     """Write that the cells of a run are looked at, four at a time if there are as many."""
     view = code.record("view")
     flags = view.get(RunView.flags)
-    reads, writes = ((flags & flag).differs(0) for flag in (AsyncFlag.READS, AsyncFlag.WRITES))
+    reads, writes, reduces = (
+        (flags & flag).differs(0) for flag in (AsyncFlag.READS, AsyncFlag.WRITES, AsyncFlag.REDUCES)
+    )
     shift, offset = view.get(RunView.shift), code["host"] - view.get(RunView.host)
     cells = (code["bytes"] + ((code.number(1) << shift) - 1)) >> shift
     first = view.get(RunView.plane) + ((offset >> shift) << 2)
@@ -308,6 +329,8 @@ def _write_look_at_run(code: WatchCode) -> None:
                 code.run(remember_cell, view=view, place=together.cell.address)
             with code.when(reads):
                 together.note_read()
+            with code.when(reduces):
+                together.keep_reduction()
             with code.when(writes):
                 together.note_write()
     with code.when(view.get(RunView.initialised).differs(0)):

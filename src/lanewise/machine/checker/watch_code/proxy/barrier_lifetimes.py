@@ -3,10 +3,11 @@
 from lanewise.jit.lane_functions import lanes_in, lowest_bit, mask_of, set_bits
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.abi import WarpFrame
+from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import BarrierUse, FollowedBarrier
 from lanewise.machine.checker.records import BlockWatch
 from lanewise.machine.checker.suspicion_sentences import Suspicion
-from lanewise.machine.checker.watch_code.clocks.vector_clocks import suspect, watch_of
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import row_of, suspect, watch_of
 from lanewise.machine.checker.watch_code.proxy.async_clocks import operation
 from lanewise.machine.checker.watch_code.proxy.phases import (
     follow_barrier,
@@ -20,7 +21,9 @@ from lanewise.machine.program.memory_accesses import MBARRIER_BYTES
 
 
 @inlined
-def initialise_barriers(frame: WarpFrame, home: BlockWatch, offsets: LaneLongs, active: int) -> None:
+def initialise_barriers(
+    frame: WarpFrame, site: int, home: BlockWatch, offsets: LaneLongs, active: int
+) -> None:
     """Put the mbarriers that some lanes initialise on record."""
     for lane in set_bits(active):
         number = follow_barrier(home, offsets.longs[lane], 0)
@@ -29,6 +32,7 @@ def initialise_barriers(frame: WarpFrame, home: BlockWatch, offsets: LaneLongs, 
             made.init_epoch = watch_of(frame.block).epoch
             made.init_warp = frame.index
             made.init_lane = lane
+            made.initialiser = (row_of(frame, site).number << records.SITE_SHIFT) | lane
 
 
 @inlined
@@ -76,4 +80,4 @@ def written_over(
         if (near != 0) & (use != BarrierUse.LOAD):
             barrier.offset = -MBARRIER_BYTES
     if use == BarrierUse.INIT:
-        initialise_barriers(frame, home, offsets, active)
+        initialise_barriers(frame, site, home, offsets, active)

@@ -1,10 +1,10 @@
 """Whether the running warp may rely on an asynchronous operation being complete."""
 
-from lanewise.jit.lane_functions import choose, smallest
+from lanewise.jit.lane_functions import choose, largest, smallest
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import AsyncKind, NotedOperation
-from lanewise.machine.checker.records import BlockWatch
+from lanewise.machine.checker.records import BlockWatch, LaneClocks
 from lanewise.machine.checker.watch_code.clocks.happens_before import ORDERED, UNORDERED, lane_of, ordered
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import in_block, in_cluster, local_warp, warp_of
 from lanewise.machine.checker.watch_code.proxy.async_clocks import first_of_group, operation, running_clock
@@ -84,6 +84,48 @@ def async_finished(watch: BlockWatch, epoch: int, me: int, reads: bool) -> bool:
     return group_is_complete(watch, noted, epoch, me, reads)
 
 
+@inlined
+def copied_by(lanes: LaneClocks, lane: int, time: int) -> int:
+    """Return the epoch up to which a lane knew its copies to be complete, at an earlier epoch.
+
+    If so many waits came since that those before are not on record, the last one counts.
+    """
+    count = lanes.waits[lane]
+    for age in range(min(count, records.WAITS_KEPT)):
+        place = (count - 1 - age) & (records.WAITS_KEPT - 1)
+        if lanes.waited_at[place][lane] <= time:
+            return lanes.waited_for[place][lane]
+    return lanes.copied[lane] if count > records.WAITS_KEPT else 0
+
+
+@compiled()
+def landed(watch: BlockWatch, epoch: int, lane: int) -> int:
+    """Return the epoch in which a lane of the block waited for the copy that it issued in an epoch.
+
+    If no wait for the copy is on record (an mbarrier may track it), that is the epoch of the copy.
+    """
+    local = local_warp(watch, epoch)
+    if not in_block(watch, local):
+        return epoch
+    lanes = watch.lane_clocks[local]
+    count, waited = lanes.waits[lane], epoch
+    for age in range(min(count, records.WAITS_KEPT)):
+        place = (count - 1 - age) & (records.WAITS_KEPT - 1)
+        if lanes.waited_for[place][lane] < epoch:
+            return waited
+        waited = lanes.waited_at[place][lane]
+    return waited if count <= records.WAITS_KEPT else epoch
+
+
+@inlined
+def last_wait(watch: BlockWatch, epoch: int) -> int:
+    """Return the epoch of the last wait for copies by a lane of the warp that an epoch of the block is of."""
+    lanes, last = watch.lane_clocks[local_warp(watch, epoch)], 0
+    for place in range(records.WAITS_KEPT):
+        last = max(last, largest(lanes.waited_at[place]))
+    return last
+
+
 @compiled()
 def finished(watch: BlockWatch, epoch: int, who: int, me: int) -> bool:
     """Return whether `me` may rely on an asynchronous copy: by cp.async, or by the other proxy."""
@@ -100,9 +142,10 @@ def finished(watch: BlockWatch, epoch: int, who: int, me: int) -> bool:
     local = local_warp(watch, epoch)
     if in_block(watch, local):
         # Published after its own lane had waited for it, or by the mbarrier that tracks it.
-        settled = max(watch.lane_clocks[local].copied[lane], watch.clocks[local].tracked)
-        shown = max(acquired, clock.glimpsed_seen[local])
-        return max(clock.seen_copies[local], min(settled, shown)) >= epoch
+        shown = max(clock.seen[local], clock.glimpsed_seen[local])
+        waited = copied_by(watch.lane_clocks[local], lane, max(shown, clock.acquired))
+        tracked = min(watch.clocks[local].tracked, max(acquired, clock.glimpsed_seen[local]))
+        return max(clock.seen_copies[local], waited, tracked) >= epoch
     return True
 
 

@@ -36,8 +36,8 @@ from lanewise.machine.warp_ops.mbarrier import MOST, PENDING, READY
 
 #: The bit of an mbarrier object that is its parity.
 PARITY_BIT = 63
-#: What `see_phase` answers if the phase is not complete; 0: it is not followed; else where its record is.
-NOT_COMPLETE = -1
+#: The bit of the answer of `see_phase` that says that the phase is not complete.
+NOT_COMPLETE = 1
 # The vectors of an AsyncClock in a PhaseRecord.
 FENCED_OF, FENCED_GLOBAL_OF, READS_OF, WRITES_OF, WGMMA_OF, HANDED_OVER_OF = (
     VECTORS.index(vector)
@@ -140,6 +140,22 @@ def phase_of_commit(home: BlockWatch, number: int, word: int) -> int:
     return now if under_way < pending else now + 1 + (under_way - pending) // count
 
 
+@inlined
+def check_initialised(
+    frame: WarpFrame, row: int, home: BlockWatch, number: int, lane: int, address: int
+) -> None:
+    """Report an operation that tells an mbarrier of another block something before its init is known.
+
+    tcgen05.alloc of a pair of blocks waits for both of them, but orders no accesses.
+    """
+    watch, barrier = watch_of(frame.block), followed_barrier(home, number)
+    epoch = barrier.init_epoch
+    if (home is not watch) & (epoch > 0) and ordered(
+        watch, epoch, 0, 1 << barrier.init_lane, lane
+    ) == UNORDERED:
+        suspect(Suspicion.BARRIER_INIT_UNORDERED, frame, row, lane, address, epoch, barrier.initialiser)
+
+
 @compiled()
 def used_by_copy(frame: WarpFrame, row: int, home: BlockWatch, number: int, lane: int) -> None:
     """A bulk copy is told to an mbarrier, which the asynchronous proxy has to see as it was initialised."""
@@ -210,7 +226,7 @@ def phase_is_over(watch: BlockWatch, number: int, phase: int, me: int) -> bool:
 
 @inlined
 def check_arrival(
-    frame: WarpFrame, barrier: FollowedBarrier, number: int, word: int, site: int, lane: int
+    frame: WarpFrame, barrier: FollowedBarrier, number: int, word: int, site: int, lane: int, at_home: bool
 ) -> None:
     """Count an arrival, and report it if it may come in another phase than it is meant for."""
     watch, row = watch_of(frame.block), row_of(frame, site)
@@ -225,9 +241,10 @@ def check_arrival(
         if (pending >= before) & (pending < before + count):
             suspect(Suspicion.ARRIVALS_BEYOND_COUNT, frame, site, lane, barrier.offset, pending, 0)
         # Other blocks of a cluster may have arrived, whose clocks are not on record here.
-        if watch.cluster_blocks == 1:
-            if begins & (now > PHASES_KEPT) and not phase_is_over(watch, number, now - 1, lane):
-                suspect(Suspicion.ARRIVAL_UNORDERED, frame, site, lane, barrier.offset, word & MOST, 0)
+        is_followed = begins & (now > PHASES_KEPT) & (watch.cluster_blocks == 1)
+        if is_followed and not phase_is_over(watch, number, now - 1, lane):
+            suspect(Suspicion.ARRIVAL_UNORDERED, frame, site, lane, barrier.offset, word & MOST, 0)
+        if at_home:
             phase, index = phase_of(barrier, now), watch.clock.index
             phase.arrived[index] = epoch
             phase.arrivers[index] = phase.arrivers[index] | 1 << lane
@@ -277,7 +294,7 @@ def arrive_at_phase(frame: WarpFrame, home: BlockWatch, offset: int, word: int, 
         publish_to_phase(watch, phase, HERE if at_home else away)
     if row_of(frame, site).flags & Flag.ARRIVES_LATER != 0:
         owe(barrier, site)
-    check_arrival(frame, barrier, number, word, site, lane)
+    check_arrival(frame, barrier, number, word, site, lane, at_home)
     if at_home:
         tell_phase(watch, phase)
     else:
@@ -288,16 +305,17 @@ def arrive_at_phase(frame: WarpFrame, home: BlockWatch, offset: int, word: int, 
 def see_phase(frame: WarpFrame, home: BlockWatch, offset: int, word: int, lane: int, asked: int) -> int:
     """A lane tests a phase by its parity.
 
-    Return the address of the phase's PhaseRecord, 0 if that is not followed, or NOT_COMPLETE.
+    Return the address of the PhaseRecord of the last phase that is complete, 0 if that is not followed; with
+    NOT_COMPLETE if the lane asks for the next one.
     """
     watch = watch_of(frame.block)
     number = follow_barrier(home, offset, word)
     if (number < 0) | (home is not watch):
         return 0
     barrier = followed_barrier(home, number)
-    if barrier.parity == asked & 1:
-        return NOT_COMPLETE
     phase, index = phase_of(barrier, barrier.phase - 1), watch.clock.index
+    if barrier.parity == asked & 1:
+        return address_of(phase) | NOT_COMPLETE
     learn_phase(watch, phase)
     # Of one warp the first lanes count: what they tell others is known the sooner.
     if phase.witnessed[index] == 0:

@@ -49,8 +49,11 @@ def set_registers(frame: WarpFrame, site: int, active: int) -> None:
         suspect(Suspicion.REGISTERS_UNBOUNDED, frame, site, lane, 0, 0, 0)
     is_needless = held >= wanted if takes else wanted >= held
     if (at_launch > 0) & is_needless:
+        # Only setmaxnreg.dec gives registers to the pool, and only inc takes some.
         suspect(Suspicion.REGISTERS_NEEDLESS, frame, site, lane, wanted, held, 0)
-    clock.registers = wanted
+        clock.registers = held
+    else:
+        clock.registers = wanted
     clock.registers_row = site
     clock.registers_history = clock.registers_history * _MIX + wanted
 
@@ -82,10 +85,10 @@ def registers_at_end(frame: WarpFrame) -> None:
         if clock.registers != 0:
             row = watch.watch.sites[clock.registers_row]
             at_launch = row.step
-            if row.flags == OrderKind.TAKE_REGISTERS:
-                taking_row = clock.registers_row
-            else:
+            if row.flags != OrderKind.TAKE_REGISTERS:
                 giving_row = clock.registers_row
+            elif clock.registers > at_launch:
+                taking_row = clock.registers_row
     for index in range(watch.warps):
         registers = async_clock(watch, index).registers
         held += allocated(registers if registers != 0 else at_launch)

@@ -52,16 +52,31 @@ def register_bits(frame: WarpFrame, register: int, bits: int, lane: int) -> int:
     return LaneWords.at(place).words[lane] if bits == 32 else LaneLongs.at(place).longs[lane]
 
 
-@compiled()
-def stored_bits(access: Access, lane: int, offset: int) -> int:
-    """Return the bits that a lane of a store writes to a cell at an offset."""
-    elements, byte = access.row.stored, offset - access.offsets[lane]
-    size = elements[0].bytes
-    element = elements[byte // size]
+@inlined
+def element_bits(access: Access, number: int, lane: int) -> int:
+    """Return the bits of an element of what a lane stores, or of what decides on it."""
+    element = access.row.stored[number]
     bits = element.constant
     if element.register >= 0:
         bits = register_bits(access.frame, element.register, element.register_bits, lane)
+    return bits
+
+
+@compiled()
+def stored_bits(access: Access, lane: int, offset: int) -> int:
+    """Return the bits that a lane of a store writes to a cell at an offset."""
+    byte, size = offset - access.offsets[lane], access.row.stored[0].bytes
+    bits = element_bits(access, byte // size, lane)
     return shifted_right(bits, (byte % size) * 8) & ((1 << (8 << access.shift)) - 1)
+
+
+@compiled()
+def decide_alike(access: Access, one: int, other: int) -> bool:
+    """Return whether two lanes write the same, of which only what decides on it is known."""
+    for number in range(0 - access.row.stored_count):
+        if element_bits(access, number, one) != element_bits(access, number, other):
+            return False
+    return access.offsets[one] == access.offsets[other]
 
 
 @compiled()
@@ -187,6 +202,11 @@ def check_after_earlier_write(access: Access, cell: ShadowCell, me: int, offset:
     is_replaced = earlier & records.REPLACED_WRITE != 0
     if (epoch <= floor_of(access)) | (earlier & (records.ATOMIC | records.REPLACED_WRITE) == 0):
         return True
+    if earlier & records.ASYNC_PROXY != 0:  # a reduction by a bulk copy
+        if earlier & me & records.ATOMIC != 0 or async_finished(access.watch, epoch, me, reads=False):
+            return True
+        suspect_access(access, me, offset, Suspicion.UNFINISHED_COPY, epoch, earlier)
+        return False
     plain = earlier & ~records.REPLACED_WRITE
     order = ordered(access.watch, epoch, plain, lanes_of(plain), me)
     if order == ORDERED:
@@ -329,6 +349,8 @@ def check_same_address(access: Access, me: int, offset: int, earlier: int) -> No
     if access.row.stored_count != 0:
         if access.flags & Flag.MATRIX != 0:
             agree = rows_agree(access, offset)
+        elif access.row.stored_count < 0:
+            agree = decide_alike(access, lane_of(me), lane_of(earlier))
         else:
             mine = stored_bits(access, lane_of(me), offset)
             agree = mine == stored_bits(access, lane_of(earlier), offset)

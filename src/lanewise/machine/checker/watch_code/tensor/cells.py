@@ -42,6 +42,8 @@ from lanewise.machine.tensor_memory_records import LANE_SHIFT, TENSOR_COLUMNS, U
 NOT_AWAITED, NOT_ORDERED, AWAITED = 0, 1, 2
 #: Nothing is wrong with a cell.
 GOOD = -1
+#: An extent: the first column, then the number of columns, then whether it is D of a product.
+EXTENT_COLUMNS, EXTENT_SUMS = 1 << 10, 1 << 20
 
 
 @inlined
@@ -109,12 +111,12 @@ def wrong_after_warp(
     watch: BlockWatch, home: BlockWatch, epoch: int, me: int, flags: int, stores: bool
 ) -> int:
     """Return what is wrong with a cell that a warp loaded, or `stores`, before; GOOD if nothing is."""
-    if flags & TensorFlag.FREES != 0:
-        # Whoever has used what it loaded has waited for it, so that an order is enough.
-        is_ordered = ordered(watch, epoch, 0, EVERY_LANE, me) != UNORDERED
-        return GOOD if is_ordered else Suspicion.TENSOR_UNORDERED
-    by_pipe = flags & TensorFlag.PIPE != 0
+    by_pipe, frees = flags & TensorFlag.PIPE != 0, flags & TensorFlag.FREES != 0
     is_own = (home is watch) & (local_warp(home, epoch) == watch.clock.index)
+    if frees and ordered(watch, epoch, 0, EVERY_LANE, me) == UNORDERED:
+        return Suspicion.TENSOR_UNORDERED
+    if frees & (stores | is_own):
+        return GOOD
     # Stores of a warp after its own accesses: what it stores may depend on what it loaded.
     if is_own & (not by_pipe) & (flags & TensorFlag.READS == 0):
         return GOOD
@@ -160,21 +162,24 @@ def unfenced(watch: BlockWatch, home: BlockWatch, epoch: int, who: int, me: int,
 
 
 @compiled()
-def note_cell(cell: TensorCell, epoch: int, who: int, flags: int) -> None:
-    """Put an access of a cell on record."""
+def note_cell(cell: TensorCell, epoch: int, who: int, flags: int, extent: int) -> None:
+    """Put an access of a cell on record; `extent` is that of an operation of the pipe that writes."""
     if flags & TensorFlag.FREES != 0:
         cell.written = 0
         cell.writer = 0
         cell.loaded = 0
         cell.used = 0
+        cell.extent = 0
     elif flags & TensorFlag.WRITES != 0:
         cell.written = epoch
         cell.writer = who
         cell.loaded = 0
         cell.used = 0
+        cell.extent = extent
     elif flags & TensorFlag.PIPE != 0:
         cell.used = epoch
         cell.user = who
+        cell.used_as = flags >> OPERAND_SHIFT
     else:
         cell.loaded = epoch
         cell.loader = who
@@ -219,6 +224,50 @@ def is_allocated(frame: WarpFrame, home: BlockWatch, column: int) -> bool:
     return (home is not watch_of(frame.block)) | ((allocated >> (column // UNIT)) & 1 != 0)
 
 
+@inlined
+def extent_of(first: int, columns: int, flags: int) -> int:
+    """Return the extent of an operation of the pipe that writes; 0 of other instructions."""
+    of_sums = EXTENT_SUMS if flags & TensorFlag.SUMS != 0 else 0
+    is_write = flags & (TensorFlag.WRITES | TensorFlag.PIPE) == TensorFlag.WRITES | TensorFlag.PIPE
+    return first + columns * EXTENT_COLUMNS + of_sums if is_write else 0
+
+
+@inlined
+def is_lost(home: BlockWatch, cell: TensorCell, extent: int) -> bool:
+    """Return whether nobody has read what the pipe wrote to a cell that an operation like it overwrites."""
+    is_unread = (cell.loaded < home.start) & (cell.used < home.start)
+    is_same_kind = (cell.extent != 0) & ((cell.extent ^ extent) & EXTENT_SUMS == 0)
+    return is_unread & is_same_kind
+
+
+@compiled()
+def look_at_overwritten(
+    frame: WarpFrame, row: int, home: BlockWatch, groups: int, first: int, columns: int, me: int, flags: int
+) -> None:
+    """An operation of the pipe overwrites columns, and reads nothing there: who has read what they hold?
+
+    Results that nobody reads are lost by mistake if the operation that wrote them has other columns as well,
+    or if they are all of a product's sums. Of a copy, or of a product's last tile, some may be left unread.
+    """
+    extent, lost, cells, is_told = extent_of(first, columns, flags), 0, 0, 0
+    for column in range(first, min(first + columns, TENSOR_COLUMNS)):
+        for group in range(LANE_GROUPS):
+            if (groups >> group) & 1 != 0:
+                cell = tensor_cell(home, group, column)
+                cells += 1
+                if (cell.written >= home.start) and is_lost(home, cell, extent):
+                    lost += 1
+                    if (cell.extent != extent) & (is_told == 0):
+                        is_told = 1
+                        tell(frame, row, Suspicion.TENSOR_LOST, group, column, cell.written, cell.writer, me)
+    if (is_told == 0) & (lost == cells) & (extent & EXTENT_SUMS != 0):
+        for group in range(LANE_GROUPS):
+            if ((groups >> group) & 1 != 0) & (is_told == 0):
+                is_told = 1
+                cell = tensor_cell(home, group, first)
+                tell(frame, row, Suspicion.TENSOR_LOST, group, first, cell.written, cell.writer, me)
+
+
 @compiled()
 def look_at_cells(
     frame: WarpFrame,
@@ -238,7 +287,10 @@ def look_at_cells(
     reads, writes = flags & TensorFlag.READS != 0, flags & (TensorFlag.WRITES | TensorFlag.FREES) != 0
     good_write, good_load, good_use = 0, 0, 0
     is_told, is_advised, unwritten, first_unwritten, group_unwritten = 0, 0, 0, 0, 0
-    every_cell = flags & TensorFlag.EVERY_CELL != 0
+    every_cell, no_sums = flags & TensorFlag.EVERY_CELL != 0, flags & TensorFlag.NO_SUMS != 0
+    extent = extent_of(first, columns, flags)
+    if (extent != 0) & (not reads):
+        look_at_overwritten(frame, row, home, groups, first, columns, me, flags)
     for column in range(first, min(first + columns, TENSOR_COLUMNS)):
         has_value, unwritten_here = 0, -1
         for group in range(LANE_GROUPS):
@@ -257,6 +309,9 @@ def look_at_cells(
                             is_told = 1
                         if kind != GOOD:
                             tell(frame, row, kind, group, column, written, cell.writer, me)
+                    if no_sums & (cell.extent & EXTENT_SUMS != 0) & (is_told == 0):
+                        is_told = 1
+                        tell(frame, row, Suspicion.TENSOR_SUMS_READ, group, column, written, cell.writer, me)
                 elif unwritten_here < 0:
                     unwritten_here = group
                 loaded = cell.loaded
@@ -271,6 +326,9 @@ def look_at_cells(
                     if after_load != GOOD:
                         tell(frame, row, after_load, group, column, loaded, cell.loader, me)
                 used = cell.used
+                if (extent != 0) & (used == epoch) & (is_told == 0):
+                    is_told = 1
+                    tell(frame, row, Suspicion.TENSOR_OVERLAP, group, first, cell.used_as, 0, me)
                 if writes & (used >= home.start) & (used != good_use) & (is_told == 0):
                     after_use = wrong_after_pipe(watch, used, cell.user, me, flags, reads=True)
                     good_use = used
@@ -281,7 +339,7 @@ def look_at_cells(
                         is_told = 1
                     if after_use != GOOD:
                         tell(frame, row, after_use, group, column, used, cell.user, me)
-                note_cell(cell, epoch, me, flags)
+                note_cell(cell, epoch, me, flags, extent)
         if (has_value == 0) | (every_cell & (unwritten_here >= 0)):
             if unwritten == 0:
                 first_unwritten = column

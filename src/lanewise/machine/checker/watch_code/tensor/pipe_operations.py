@@ -33,7 +33,13 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import begin_epoch
 from lanewise.machine.checker.watch_code.proxy.async_clocks import begin_operation
 from lanewise.machine.checker.watch_code.proxy.async_operations import BegunOperation, Issued, word_of
 from lanewise.machine.checker.watch_code.proxy.extents import Extent
-from lanewise.machine.checker.watch_code.proxy.phases import follow_barrier, followed_barrier, phase_of_commit
+from lanewise.machine.checker.watch_code.proxy.matrix_layouts import BF16_TYPE, F16_TYPE, look_at_layout
+from lanewise.machine.checker.watch_code.proxy.phases import (
+    check_initialised,
+    follow_barrier,
+    followed_barrier,
+    phase_of_commit,
+)
 from lanewise.machine.checker.watch_code.proxy.remote_accesses import is_in_cluster, note_remote
 from lanewise.machine.checker.watch_code.proxy.tensor_commits import tensor_clock
 from lanewise.machine.checker.watch_code.tensor.cells import (
@@ -92,7 +98,7 @@ SIX_BIT_BYTES, FOUR_BIT_BYTES = (EXPANSIONS[name].held_bytes for name in ("b6x16
 SCALED_FROM = MXF8F6F4
 #: Fields of the instruction descriptor: first bit, mask, unit.
 N_BIT, N_MASK, M_BIT, M_MASK, A_MAJOR_BIT, B_MAJOR_BIT = 17, 63, 24, 31, 15, 16
-A_FORMAT_BIT, B_FORMAT_BIT, FORMAT_MASK = 7, 10, 7
+A_FORMAT_BIT, B_FORMAT_BIT, FORMAT_MASK, BF16_FORMAT = 7, 10, 7, KINDS["f16"].formats["bf16"]
 #: The bits of scale ids, and that of K = 96; of a form, the bit of a scale factor for each 16 elements.
 A_ID_BIT, B_ID_BIT, LONG_K_BIT = 29, 4, 31
 BLOCK16 = _number(Product(KINDS["mxf4nvf4"], block=16)) ^ _number(Product(KINDS["mxf4nvf4"], block=32))
@@ -165,6 +171,13 @@ def words_of_factors(form: int, descriptor: int, id_bit: int) -> int:
     return 2 if beyond & (factors != 0) else 1
 
 
+@inlined
+def unless_own_sums(first: int, count: int, d: int, columns: int) -> int:
+    """Return the flag of an operand that is not read from sums; its overlap with D is reported by itself."""
+    is_apart = (first + count <= d) | (d + columns <= first)
+    return TensorFlag.NO_SUMS if is_apart else 0
+
+
 @compiled()
 def look_at_product(
     frame: WarpFrame, issued: Issued, made: AsyncOperation, home: BlockWatch, form: int, descriptor: int
@@ -176,12 +189,15 @@ def look_at_product(
     scale_a, scale_b = made.tensor_operands[product.SCALE_A], made.tensor_operands[product.SCALE_B]
     metadata = made.tensor_operands[product.METADATA_ADDRESS]
     groups, columns, hollow = groups_of_rows(form, m, d), columns_of_d(form, m, n), 0
+    sums = d & COLUMN_MASK
     # Which lanes of .ws have copies is not looked at.
     every = TensorFlag.EVERY_COLUMN if form & WS != 0 else TensorFlag.EVERY_CELL
     reads = TensorFlag.READS | TensorFlag.PIPE | every
     if form & TENSOR_A != 0:
         of_a = reads | TensorOperand.MATRIX_A << OPERAND_SHIFT
         of_k = LONG_A_COLUMNS if is_long(form, descriptor) else A_COLUMNS
+        if form & KIND_BITS != TF32:  # sums of 32 bits lie as an A of 32 bits does
+            of_a = of_a | unless_own_sums(a & COLUMN_MASK, of_k, sums, columns)
         if form & WS == 0:
             hollow = groups_without_value(home, groups, a & COLUMN_MASK, of_k)
         # Rows of A without a value give such rows of D, which nobody may read; if all are so, A is missing.
@@ -193,6 +209,7 @@ def look_at_product(
         of_metadata = reads | TensorOperand.METADATA << OPERAND_SHIFT
         first = (metadata & COLUMN_MASK) + (descriptor & SELECTOR_MASK if is_wide(form) else 0)
         count = 1 if is_wide(form) else NARROW_METADATA_COLUMNS
+        of_metadata = of_metadata | unless_own_sums(first, count, sums, columns)
         look_at_cells(frame, row, home, groups, first, count, epoch, me, of_metadata)
     if form & KIND_BITS >= SCALED_FROM:
         # Each warp's lanes have their own copy, of which the factors of A for other rows are not used.
@@ -202,20 +219,22 @@ def look_at_product(
             for partition in range(PARTITIONS):
                 first = (scale_a & COLUMN_MASK) + partition % count + word * COLUMNS_OF_WORDS
                 lanes = FIRST_PARTITION << 2 * partition
-                look_at_cells(frame, row, home, lanes, first, 1, epoch, me, of_scales)
+                of_word = of_scales | unless_own_sums(first, 1, sums, columns)
+                look_at_cells(frame, row, home, lanes, first, 1, epoch, me, of_word)
         of_scales = reads | TensorOperand.SCALES_OF_B << OPERAND_SHIFT
         further = (columns + ROWS_OF_WORDS - 1) // ROWS_OF_WORDS * COLUMNS_OF_WORDS
         count = (columns + ROWS_OF_COLUMN - 1) // ROWS_OF_COLUMN
         for word in range(words_of_factors(form, descriptor, B_ID_BIT)):
             first = (scale_b & COLUMN_MASK) + word * further
-            look_at_cells(frame, row, home, ALL_GROUPS, first, count, epoch, me, of_scales)
+            of_word = of_scales | unless_own_sums(first, count, sums, columns)
+            look_at_cells(frame, row, home, ALL_GROUPS, first, count, epoch, me, of_word)
     adds = made.tensor_operands[product.ADDS] != 0
-    writes = TensorFlag.WRITES | TensorFlag.PIPE
+    writes = TensorFlag.WRITES | TensorFlag.PIPE | TensorFlag.SUMS
     flags = writes | reads if adds else writes
-    look_at_cells(frame, row, home, groups & ~hollow, d & COLUMN_MASK, columns, epoch, me, flags)
+    look_at_cells(frame, row, home, groups & ~hollow, sums, columns, epoch, me, flags)
     if hollow != 0:
-        look_at_cells(frame, row, home, hollow, d & COLUMN_MASK, columns, epoch, me, writes)
-        leave_without_value(home, hollow, d & COLUMN_MASK, columns)
+        look_at_cells(frame, row, home, hollow, sums, columns, epoch, me, writes)
+        leave_without_value(home, hollow, sums, columns)
 
 
 # what a product reads from shared memory --------------------------------------------------------------------
@@ -259,6 +278,14 @@ def bytes_of_piece(form: int, number: int) -> int:
     return FOUR_BIT_BYTES if is_mixed & (number == E2M1) else PIECE_BYTES
 
 
+@compiled()
+def type_of_format(form: int, number: int) -> int:
+    """Return the number in a tensor map of a format of 16 bits, by its number in a descriptor; else 0."""
+    if form & KIND_BITS != F16:
+        return 0
+    return BF16_TYPE if number == BF16_FORMAT else F16_TYPE
+
+
 class _SharedReads:
     """Writes that an operation reads matrices from the shared memory of one block."""
 
@@ -277,10 +304,12 @@ class _SharedReads:
         pieces: Value,
         lines: int = LINES_TOGETHER,
         size: Value | int = PIECE_BYTES,
+        type: Value | None = None,
     ) -> None:
         """Look at the pieces that a descriptor names, of so many of each eight lines, and bytes of a piece.
 
-        `number` is that of the access in its instruction's record.
+        `number` is that of the access in its instruction's record; `type` is the number of the type in a
+        tensor map, if it is to be compared.
         """
         code = self.code
         runs = self.begun.runs(self.block, self.memory, AsyncFlag.READS | AsyncFlag.SHARED)
@@ -289,8 +318,16 @@ class _SharedReads:
         for mode, changed in SWIZZLED_BITS.items():
             bits = swizzle.equals(mode).select(code.number(changed), bits)
         runs.view.set(RunView.swizzle, bits)
-
-        extent = Extent(code, field_of(descriptor, TCGEN05_FIELD["start_address"]))
+        runs.view.set(RunView.type, code.number(0) if type is None else type)
+        start, stride = (
+            field_of(descriptor, TCGEN05_FIELD[name]) for name in ("start_address", "stride_byte_offset")
+        )
+        lane = code.record("operation").get(AsyncOperation.lane)
+        code.run(
+            look_at_layout, frame=self.begun.frame, row=self.begun.row, lane=lane, start=start, stride=stride,
+            swizzled=bits, by_columns=by_columns, groups=groups, pieces=pieces,
+        )  # fmt: skip
+        extent = Extent(code, start)
         extent.begin()
 
         def body(group: Value, piece: Value, addresses: list[Value]) -> None:
@@ -307,7 +344,6 @@ class _SharedReads:
                     code, descriptor, major, groups, pieces, body,
                     version=TCGEN05_VERSION, may_go_on=major == "K",
                 )  # fmt: skip
-        lane = code.record("operation").get(AsyncOperation.lane)
         extent.hold(self.begun.row, number, lane, shared=True)
 
 
@@ -341,7 +377,8 @@ def _write_product_issued(code: WatchCode) -> None:
                 number = MATRIX_B if matrix == product.B else MATRIX_A
                 kind = (descriptor >> format_bit) & FORMAT_MASK
                 held = code.run(bytes_of_piece, form=form, number=kind)
-                reads.matrix(number, operand(matrix), by_columns, groups, pieces, size=held)
+                type = code.run(type_of_format, form=form, number=kind)
+                reads.matrix(number, operand(matrix), by_columns, groups, pieces, size=held, type=type)
         code.run(
             look_at_product, frame=begun.frame, issued=begun.issued, made=made, home=home, form=form,
             descriptor=descriptor,
@@ -491,5 +528,7 @@ def commit_issued(frame: WarpFrame, operation: AsyncOperation) -> None:
         barrier = followed_barrier(home, number)
         barrier.commit_epoch = commit.epoch
         barrier.commit_row = operation.site * MOST_ROWS
+        row, address = barrier.commit_row, operation.barrier_address
+        check_initialised(frame, row, home, number, operation.lane, address)
     begin_epoch(frame)
     arrive_by_commit(frame, operation, home)

@@ -6,7 +6,7 @@ from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.records import BlockWatch
 from lanewise.machine.checker.suspicion_sentences import Suspicion
-from lanewise.machine.checker.tensor_memory.records import CELL_LANES, WAITS_KEPT, TensorFlag
+from lanewise.machine.checker.tensor_memory.records import CELL_LANES, LANE_GROUPS, WAITS_KEPT, TensorFlag
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     operand_of,
     suspect,
@@ -14,7 +14,8 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     watch_of_running,
 )
 from lanewise.machine.checker.watch_code.proxy.tensor_commits import tensor_clock
-from lanewise.machine.checker.watch_code.tensor.cells import look_at_cells
+from lanewise.machine.checker.watch_code.tensor.cells import look_at_cells, tensor_cell
+from lanewise.machine.checker.watch_code.watch_module import EVERY_LANE, LANES
 from lanewise.machine.tensor_memory_records import LANE_SHIFT, TENSOR_COLUMNS, TensorAllocator
 
 #: Lanes that a warp reaches, as groups of lanes of a cell, and warps that reach different ones.
@@ -27,6 +28,23 @@ EVERY_GROUP = 0xFF
 def word_of(watch: BlockWatch, row: int) -> int:
     """Return an access of a whole warp in one word."""
     return (watch.watch.sites[row].number << records.SITE_SHIFT) | records.COLLECTIVE
+
+
+@compiled()
+def lanes_without_value(watch: BlockWatch, groups: int, first: int, columns: int) -> int:
+    """Return the lanes of a warp, as bits, for which nothing was written to any of some columns.
+
+    It is 0 if that holds for all lanes, which is a finding by itself.
+    """
+    lanes = 0
+    for group in range(LANE_GROUPS):
+        if (groups >> group) & 1 != 0:
+            written = 0
+            for column in range(first, min(first + columns, TENSOR_COLUMNS)):
+                written = 1 if tensor_cell(watch, group, column).written >= watch.start else written
+            of_group = ((1 << CELL_LANES) - 1) << (group % WARP_GROUPS * CELL_LANES)
+            lanes = lanes | of_group if written == 0 else lanes
+    return lanes if lanes != EVERY_LANE else 0
 
 
 @compiled()
@@ -45,6 +63,10 @@ def move_words(
     flags = TensorFlag.WRITES if stores != 0 else TensorFlag.READS | TensorFlag.ADVISES
     me = word_of(watch, row)
     look_at_cells(frame, row, watch, groups, column, columns, watch.epoch, me, flags)
+    if (lanes == LANES) & (stores == 0) & (watch.tensor_cells != 0):
+        watch.unwritten_lanes[0] = lanes_without_value(watch, groups, column, columns)
+        if watch.unwritten_lanes[0] != 0:
+            suspect(Suspicion.TENSOR_LANES_UNWRITTEN, frame, row, 0, 0, 0, 0)
     if split != 0:
         look_at_cells(frame, row, watch, groups, column + split, columns, watch.epoch, me, flags)
 
