@@ -162,7 +162,8 @@ def test_docs_quote_the_recorded_speed_of_random_products() -> None:
     quoted = (
         f"Large ones reach {mean(of['large'])}, small ones {mean(of['small'])}, skinny ones "
         f"{mean(of['skinny'])}, long K {mean(of['long K'])} (there are seven), batches "
-        f"{mean(of['batches'])}, odd ones {mean(of['odd'])}; {len(of['f32'])} products of f32 reach {mean(of['f32'])}, "
+        f"{mean(of['batches'])}, odd ones {mean(of['odd'])}; {len(of['f32'])} products of f32 "
+        f"reach {mean(of['f32'])}, "
         f"{len(of['s8'])} of int8 {mean(of['s8'])}, {len(of['e4m3'])} of e4m3 {mean(of['e4m3'])}, and "
         f"{len(of['groups'])} groups of experts {mean(of['groups'])}."
     )
