@@ -27,7 +27,7 @@ from lanewise.cli.input.drawing_options import (
     Permutation,
 )
 from lanewise.cli.input.encoded import drawable, instruction_descriptor, read_encoded
-from lanewise.cli.input.option_groups import valued, with_groups
+from lanewise.cli.input.option_groups import flag, valued, with_groups
 from lanewise.cli.input.options import ASource, Descriptor, InstructionWords, Stride
 from lanewise.cli.input.subject import atom_named, instruction_named, usual_instruction
 from lanewise.errors import LanewiseError
@@ -290,10 +290,7 @@ class MarkOptions:
     ] = None
     product: Annotated[int | None, valued("--product", "Q", "Which product of Volta's m8n8k4.")] = None
     inputs: Annotated[
-        bool,
-        typer.Option(
-            "--inputs", help="With --element D: mark the row of A and the column of B that make it."
-        ),
+        bool, flag("--inputs", "With --element D: mark the row of A and the column of B that make it.")
     ] = False
 
     def of(self, drawn: Instruction) -> MarkOptions:

@@ -279,7 +279,6 @@ def _write_zero(code: BlockCode) -> None:
     made.aligned(target, Wrong.BULK_STORE_ALIGNMENT, _ZEROED_UNIT)
     with code.when(size.differs(0)):
         zero_bytes(code, made.own_shared(target, size), size)
-    code.give(0)
 
 
 # groups -----------------------------------------------------------------------------------------------------
