@@ -104,7 +104,7 @@ def jobs(given: argparse.Namespace) -> list[tuple[Shape, list[Plan]]]:
 
 def plans_for(problem: Any, seed: int, count: int) -> list[Plan]:
     """Return the planner's own plan, those that its model finds best, and some of their neighbours."""
-    from lanewise.linalg.loading import with_copies
+    from lanewise.linalg.operand_copies import with_copies
     from lanewise.linalg.planning.candidates import ranked, warp_plans
     from lanewise.linalg.planning.planner import built, plan_of
 
@@ -154,7 +154,7 @@ def _pingpong(problem: Any, own: Plan, rng: random.Random, count: int) -> list[P
 
 def listed_plans(problem: Any, listed: Sequence[Plan]) -> list[Plan]:
     """Return the planner's own plan and those of a list, with as many of their stages as fit."""
-    from lanewise.linalg.loading import with_copies
+    from lanewise.linalg.operand_copies import with_copies
     from lanewise.linalg.planning.planner import built, plan_of
 
     own = replace(plan_of(problem, "sm_90a"), why="")

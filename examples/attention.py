@@ -132,7 +132,7 @@ def launch(q: Any, k: Any, v: Any, o: Any, causal: bool = False, **options: Any)
 
 def reference(q: Any, k: Any, v: Any, causal: bool = False) -> Any:
     """The same in double precision."""
-    q, k, v = (each.astype(np.float64) for each in (q, k, v))
+    q, k, v = (operand.astype(np.float64) for operand in (q, k, v))
     scores = q @ k.transpose(0, 2, 1) * q.shape[-1] ** -0.5
     if causal:
         scores += np.triu(np.full(scores.shape[1:], -np.inf), 1)

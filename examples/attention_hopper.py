@@ -37,7 +37,7 @@ def prepare(q: Any, k: Any, v: Any, out: Any, causal: bool = False) -> tuple[Any
 
 def reference(q: Any, k: Any, v: Any, causal: bool) -> Any:
     """Return attention in f64."""
-    q, k, v = (each.astype(np.float64) for each in (q, k, v))
+    q, k, v = (operand.astype(np.float64) for operand in (q, k, v))
     scores = q @ k.swapaxes(-1, -2) / sqrt(q.shape[-1])
     if causal:
         scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, -np.inf)

@@ -28,7 +28,7 @@ def rms_norm(
     values = [[lw.f32(0.0) for _ in range(WIDTH)] for _ in range(share)]
     for i in range(share):
         if thread + i * THREADS < groups:
-            values[i] = [each.to(lw.f32) for each in x[row + thread + i * THREADS]]
+            values[i] = [value.to(lw.f32) for value in x[row + thread + i * THREADS]]
     squares = lw.f32(0.0)
     for group in values:
         for value in group:

@@ -81,13 +81,19 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "source": (lambda: lib_kernel.src, AttributeError, "kernel.function is the Python"),
     "an instruction among arrays": (lambda: lib.compare(MMA, TILE, TILE), ValueError, "lw.compare(a, b)"),
     "path first": (lambda: lib.draw.save("mma.svg", MMA), ValueError, "save(thing, 'mma.svg')"),
-    "show": (lambda: MMA.show(), AttributeError, 'lanewise.draw.save(mma, "mma.svg")'),
+    "show": (lambda: MMA.show(), AttributeError, 'lanewise.draw.save(thing, "picture.svg")'),
     "a GPU that runs": (lambda: lib.virtual_gpu("A100").run(double), AttributeError, "with lw.virtual_gpu("),
     "zeros": (lambda: lib.zeros((4, 4)), AttributeError, "np.zeros makes an array"),
     "version": (lambda: lib.version, AttributeError, "__version__"),
     "Triton's and Numba's jit": (lambda: lib.jit(double), TypeError, "@lanewise.kernel marks a kernel"),
     "the thread's number": (lambda: lib.global_id, AttributeError, "block_idx.x * block_dim.x"),
     "an argument too many": (lambda: lib_kernel[1, 32](X, X), ValueError, "double takes 1 argument (x); 2 "),
+    "an operand's item": (lambda: MMA.a[3, 9], TypeError, ".holder(row, col) says who"),
+    "flops": (lambda: MMA.flops, AttributeError, "2 * mma.m * mma.n * mma.k"),
+    "show a report": (lambda: checked().show(), AttributeError, 'save("file.html") writes a page'),
+    "plot a layout": (lambda: lib.Layout(4).plot(), AttributeError, "lanewise.draw.save("),
+    "JSON": (lambda: checked().to_json(), AttributeError, 'report.save("report.json")'),
+    "a kernel to a GPU": (lambda: lib_kernel.to("cuda"), AttributeError, "runs where its arrays are"),
     "a kernel alone": (lambda: lib.check(double, X), ValueError, "lw.check(kernel[grid, block], a, b, …)"),
 }  # fmt: skip
 
@@ -143,7 +149,7 @@ def test_a_missing_file_names_the_one_beside(tmp_path: Path, monkeypatch: pytest
 def test_a_method_of_a_text_is_one() -> None:
     bound = double.ptx
     assert bound() == double.ptx() == lw.Kernel.ptx(double) and bound.__name__ == "ptx"
-    assert bound.__doc__ and repr(bound).endswith("to be called: ptx()")
+    assert bound.__doc__ == lw.Kernel.ptx.__doc__ and repr(bound).endswith("to be called: ptx()")
     assert pickle.loads(pickle.dumps(MMA.archs)) == MMA.archs and hash(MMA.archs) == hash(tuple(MMA.archs))
 
 
@@ -185,3 +191,19 @@ def test_a_block_of_four_threads_says_how_many_to_launch() -> None:
 
     with pytest.raises(lw.LanewiseError, match=r"block of 4 threads .* launch a multiple of 32"):
         loads[1, 4](X)
+
+
+def test_first_mistakes_with_torch() -> None:
+    torch = pytest.importorskip("torch")
+    import lanewise.torch as products
+
+    patch: Any = products.patch
+    with pytest.raises(lw.LanewiseError, match=r"takes a model, an nn\.Module, not 'gpt2'"):
+        patch("gpt2")
+    matmul: Any = products.matmul
+    half = torch.ones(16, 16).half()
+    with pytest.raises(lw.LanewiseError, match=r"activation= is a name such as 'gelu'"):
+        matmul(half, half, activation=torch.nn.functional.gelu)
+    with pytest.raises(lw.LanewiseError, match=r"tensor\.to\(torch\.float32\) converts it"):
+        double[1, 32](half)
+    assert lib.format_of(torch.bfloat16) is lw.bf16

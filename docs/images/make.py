@@ -278,7 +278,7 @@ def warps_over_time() -> str:
     for own in range(2):
         bars(2 + own, block.products[own], block.steps)
         bars(2 + own, block.stores[own], 1)
-    spans = sorted(span[:2] for each in block.products for span in each)
+    spans = sorted(span[:2] for products in block.products for span in products)
     for start, end in spans:
         lines.append(box(left + start * wide, top + 4 * high, (end - start) * wide, 12, GREY))
     y = top + len(rows) * high + 4

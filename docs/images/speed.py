@@ -50,12 +50,12 @@ class Measured(NamedTuple):
 
 def measured(record: dict[str, Any]) -> list[Measured]:
     """Return the products of a record that the plot has a row for: those that others compute, too."""
-    found = []
-    for each in record["rows"]:
-        row = ROWS.get(each["part"]) or ROWS.get(each["name"].split()[-1])
-        if row is not None and not each["peer"].startswith("lanewise"):
-            found.append(Measured(row, each["ratio"]))
-    return found
+    measured = []
+    for measurement in record["rows"]:
+        row = ROWS.get(measurement["part"]) or ROWS.get(measurement["name"].split()[-1])
+        if row is not None and not measurement["peer"].startswith("lanewise"):
+            measured.append(Measured(row, measurement["ratio"]))
+    return measured
 
 
 def speed(record: dict[str, Any]) -> str:

@@ -27,7 +27,7 @@ def on_config(config: Any) -> Any:
             return {title: expanded(inner) for title, inner in nav.items()}
         if not isinstance(nav, list):
             return nav
-        found: list[Any] = []
+        entries: list[Any] = []
         for entry in nav:
             if isinstance(entry, str) and entry.endswith("*"):
                 folder = entry.removesuffix("*")
@@ -36,12 +36,12 @@ def on_config(config: Any) -> Any:
                     rest = [page for page in rest if not page.startswith("api/")]
                     for inner in sorted({page.split("/")[0] for page in rest if "/" in page}):
                         pages = [page for page in rest if page.startswith(f"{inner}/")]
-                        found.append({inner.replace("-", " ").capitalize(): pages})
+                        entries.append({inner.replace("-", " ").capitalize(): pages})
                     rest = [page for page in rest if "/" not in page]
-                found.extend(rest)
+                entries.extend(rest)
             else:
-                found.append(expanded(entry))
-        return found
+                entries.append(expanded(entry))
+        return entries
 
     config.nav = expanded(config.nav)
     return config

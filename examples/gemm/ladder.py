@@ -52,8 +52,8 @@ class Rung:
 
     def instruction(self, dtype: lw.Format, accumulate: lw.Format) -> lw.Instruction:
         """The instruction whose sums along K the rung has, bit for bit."""
-        found = getattr(import_module(self.module), "instruction", parts.instruction)
-        return found(dtype, accumulate)
+        instruction = getattr(import_module(self.module), "instruction", parts.instruction)
+        return instruction(dtype, accumulate)
 
     def takes(self, n: int, k: int) -> bool:
         """Whether it can multiply matrices of so many columns: TMA wants rows of whole 16 bytes."""
@@ -137,12 +137,14 @@ def inner_loop(sass: str) -> list[str]:
     for line in sass.splitlines():
         if label := re.match(r"(\.L_\w+):", line):
             labels[label[1]] = len(instructions)
-        elif found := re.match(r"\s*/\*\w+\*/\s*(.*?)\s*;", line):
-            instructions.append(found[1])
-            back = re.search(r"\bBRA.*`\((\.L_\w+)\)", found[1])
+        elif match := re.match(r"\s*/\*\w+\*/\s*(.*?)\s*;", line):
+            instructions.append(match[1])
+            back = re.search(r"\bBRA.*`\((\.L_\w+)\)", match[1])
             if back and back[1] in labels:
                 loop = instructions[labels[back[1]] :]
-                if any("HMMA" in each or "HGMMA" in each for each in loop):  # UTCHMMA among them
+                if any(
+                    "HMMA" in instruction or "HGMMA" in instruction for instruction in loop
+                ):  # UTCHMMA among them
                     return loop
     return []
 
@@ -200,7 +202,7 @@ def measure(
             if number >= 3:
                 times[name].append(before.elapsed_time(after))
     flops = 2 * size**3
-    median = {name: sorted(each)[len(each) // 2] for name, each in times.items()}
+    median = {name: sorted(durations)[len(durations) // 2] for name, durations in times.items()}
     device = lw.gpu.devices()[0]
     return {
         "device": device.name,
@@ -245,20 +247,22 @@ def main(
         except lw.LanewiseError as error:  # no nvdisasm, say
             raise typer.BadParameter(str(error)) from None
         return
-    every = sorted([*RUNGS, *(VARIANTS if variants else ())], key=lambda each: (each.number, each.letter))
-    chosen = [each for each in every if not rung or each.number in rung]
+    every = sorted(
+        [*RUNGS, *(VARIANTS if variants else ())], key=lambda kernel: (kernel.number, kernel.letter)
+    )
+    chosen = [kernel for kernel in every if not rung or kernel.number in rung]
     console = Console()
     table = Table("rung", "what it adds", "bits", "findings", "bank conflicts", title=f"CPU, {m} × {n} × {k}")
-    for each in chosen:
-        seen = climb(each, m, n, k)
+    for kernel in chosen:
+        seen = climb(kernel, m, n, k)
         table.add_row(
-            each.label, each.adds, "exact" if seen.exact else "WRONG", str(seen.findings),
+            kernel.label, kernel.adds, "exact" if seen.exact else "WRONG", str(seen.findings),
             f"{seen.conflicts:,} of {seen.wavefronts:,} wavefronts",
         )  # fmt: skip
     console.print(table)
     if not gpu:
         return
-    chosen = [each for each in chosen if each.runs_on(lw.gpu.devices()[0].arch)]
+    chosen = [kernel for kernel in chosen if kernel.runs_on(lw.gpu.devices()[0].arch)]
     runs = []
     for pair, size in product(dtype.split(","), map(int, sizes.split(","))):
         inner, _, outer = pair.partition("/")

@@ -91,15 +91,15 @@ def swizzle(length: int) -> lw.Swizzle:
 def arrays(dtype: lw.Format, tiling: Tiling, swizzled: bool = True) -> tuple[Any, Any]:
     """The tiles of A and B in dynamic shared memory: (row, column, stage)."""
     shapes = (tiling.BM, tiling.BK), (tiling.BK, tiling.BN)
-    found, offset = [], 0
+    tiles, offset = [], 0
     for rows, cols in shapes:
         length = cols + tiling.padding
         layout = lw.Layout((rows, cols, tiling.stages), (length, 1, tiling.stage))
-        found.append(
+        tiles.append(
             lw.dynamic_shared(dtype, layout, swizzle=swizzle(cols) if swizzled else None, offset=offset)
         )
         offset += 2 * rows * length
-    return found[0], found[1]
+    return tiles[0], tiles[1]
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def kernel(dtype: lw.Format, accumulate: lw.Format, T: Tiling = TILING) -> lw.Ke
         lw.syncthreads()
         if lw.shfl_sync(thread // WARPGROUP, 0) == consumers:  # the last warpgroup loads
             lw.setmaxnreg_dec(40)
-            load_a, load_b = (lw.make_tma_copy("SM90_TMA_LOAD", each) for each in (A, B))
+            load_a, load_b = (lw.make_tma_copy("SM90_TMA_LOAD", tensor_map) for tensor_map in (A, B))
             gA = lw.local_tile(load_a.get_tma_tensor((M, K)), (T.BM, T.BK), (bm, None))
             gB = lw.local_tile(load_b.get_tma_tensor((K, N)), (T.BK, T.BN), (None, bn))
             tAgA, tAsA = lw.tma_partition(load_a, gA, sA)

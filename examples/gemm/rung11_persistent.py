@@ -204,7 +204,7 @@ def prepare(
     """The configured kernel and its arguments: C = A · B, for any M, and N and K that are multiples of 8."""
     (m, k), n = a.shape, b.shape[1]
     tiles = -(-m // (TILING.BM * TILING.cluster)) * -(-n // TILING.BN)
-    present = [each.multiprocessors for each in lw.gpu.devices()] or [132]
+    present = [device.multiprocessors for device in lw.gpu.devices()] or [132]
     blocks = min(tiles, present[0] // TILING.cluster) * TILING.cluster
     maps = (
         lw.tensor_map(a, (TILING.BM, TILING.BK), swizzle="128B"),

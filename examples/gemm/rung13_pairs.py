@@ -137,7 +137,7 @@ def prepare(
     (m, k), n = a.shape, b.shape[1]
     T = TILING
     tiles = -(-m // (PAIR * T.BM)) * -(-n // T.columns)
-    present = [each.multiprocessors for each in lw.gpu.devices()] or [148]
+    present = [device.multiprocessors for device in lw.gpu.devices()] or [148]
     blocks = min(tiles, present[0] // PAIR) * PAIR
     maps = (
         lw.tensor_map(a, (T.BM, T.BK), swizzle="128B"),

@@ -60,8 +60,8 @@ def wmma_kernel(dtype: lw.Format, accumulate: lw.Format) -> lw.Kernel:
         a = [wmma.fragment(wmma.matrix_a, 16, 16, 16, dtype, wmma.row_major) for _ in tall]
         b = wmma.fragment(wmma.matrix_b, 16, 16, 16, dtype, wmma.row_major)
         acc = [[wmma.fragment(wmma.accumulator, 16, 16, 16, accumulate) for _ in wide] for _ in tall]
-        for each in [one for line in acc for one in line]:
-            wmma.fill_fragment(each, 0.0)
+        for fragment in [one for line in acc for one in line]:
+            wmma.fill_fragment(fragment, 0.0)
         for k in lw.range(0, K, T.BK):
             parts.copy_now(tile_a, k, 0, k)
             parts.copy_now(tile_b, k * N, k, 0)

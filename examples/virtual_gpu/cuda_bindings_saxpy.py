@@ -37,9 +37,9 @@ function = checked(driver.cuModuleGetFunction(checked(driver.cuModuleLoadData(pt
 n = 1000
 x, y = np.arange(n, dtype=np.float32), np.ones(n, np.float32)
 stream = checked(driver.cuStreamCreate(0))
-on_device = [checked(driver.cuMemAlloc(each.nbytes)) for each in (x, y)]
-for memory, each in zip(on_device, (x, y), strict=True):
-    checked(driver.cuMemcpyHtoDAsync(memory, each.ctypes.data, each.nbytes, stream))
+on_device = [checked(driver.cuMemAlloc(array.nbytes)) for array in (x, y)]
+for memory, array in zip(on_device, (x, y), strict=True):
+    checked(driver.cuMemcpyHtoDAsync(memory, array.ctypes.data, array.nbytes, stream))
 arguments = (
     (2.0, *on_device, n),
     (ctypes.c_float, None, None, ctypes.c_int),  # None: an object of cuda-bindings

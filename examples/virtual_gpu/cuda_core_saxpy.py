@@ -28,10 +28,10 @@ kernel = Program(SOURCE, code_type="c++", options=options).compile("ptx").get_ke
 n = 1000
 on_host = [LegacyPinnedMemoryResource().allocate(4 * n) for _ in range(2)]
 on_device = [device.allocate(4 * n, stream=stream) for _ in range(2)]
-x, y = (np.from_dlpack(each).view(np.float32) for each in on_host)
+x, y = (np.from_dlpack(buffer).view(np.float32) for buffer in on_host)
 x[:], y[:] = np.arange(n), 1
-for memory, each in zip(on_device, on_host, strict=True):
-    memory.copy_from(each, stream=stream)
+for memory, buffer in zip(on_device, on_host, strict=True):
+    memory.copy_from(buffer, stream=stream)
 config = LaunchConfig(grid=8, block=128)
 launch(stream, config, kernel, np.float32(2), *on_device, np.int32(n))
 on_device[1].copy_to(on_host[1], stream=stream)

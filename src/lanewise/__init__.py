@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from lanewise.linalg.matmul import matmul, plan
     from lanewise.linalg.quantize import quantize
     from lanewise.linalg.sparsify import sparsify
-    from lanewise.linalg.tuning import tune
+    from lanewise.linalg.tune import tune
     from lanewise.machine.checker.check import check
     from lanewise.ptx import Module, cuda, load
     from lanewise.ptx.textures import surface, texture
@@ -103,7 +103,7 @@ _HOMES = {
     "linalg.quantize": "quantize",
     "linalg.sparsify": "sparsify",
     "linalg.block_scaling.formats": "SwizzledScales",
-    "linalg.tuning": "tune",
+    "linalg.tune": "tune",
     "isa.sparsity": "prune_2_4",
     "traces.run": "trace",
     "tuning.autotuning": "AutotunedKernel autotune",

@@ -439,13 +439,15 @@ AMBIGUOUS: dict[str, tuple[str, ...]] = {
 
 
 def format_of(what: str | Format | npt.DTypeLike) -> Format:
-    """Return the format of a name, such as bf16 or half, or of a NumPy dtype (float8_e4m3fn is e4m3).
+    """Return the format of a name, such as bf16 or half, or of a dtype of NumPy or torch: float16 is f16.
 
     >>> format_of("bf16").mantissa_bits, format_of("int4").name, format_of("half").name
     (7, 's4', 'f16')
     """
     if isinstance(what, Format):
         return what
+    if type(what).__module__ == "torch":  # torch.float16
+        what = str(what).removeprefix("torch.")
     if isinstance(what, str) and what.lower() in FORMATS:
         return FORMATS[what.lower()]
     own = [fmt for fmt in FORMATS.values() if fmt not in (tf32, ue4m3)]  # these borrow another's dtype

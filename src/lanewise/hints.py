@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, ClassVar, NoReturn, TypeVar, cast
@@ -79,6 +79,11 @@ def instead_of_attribute(owner: type, name: str) -> str:
     fields = (field for base in owner.__mro__ for field in getattr(base, "__annotations__", ()))
     names = {*dir(owner), *fields} - {"INSTEAD", "mro"}
     most = _MOST_NAMES if issubclass(owner, Suggests) else 0  # others have names for the library alone, too
+    if name in ("draw", "show", "plot", "display"):
+        if hasattr(owner, "_repr_svg_"):
+            return '; lanewise.draw.save(thing, "picture.svg") draws it, and a notebook shows it'
+        if hasattr(owner, "save"):
+            return '; save("file.html") writes a page, print(…) prints it, and a notebook shows it'
     return instead_of(name, names, getattr(owner, "INSTEAD", None), most)
 
 
@@ -193,23 +198,20 @@ def _example_of(function: Callable[..., object]) -> str:
 # methods that are not called, and values that are -----------------------------------------------------------
 
 
-class _Uncalled:
-    """A method of an object: what is looked for in its result is an error that says to call it."""
+class _Uncalled(partial[object]):
+    """A method of an object: what is looked for in its result is an error that says to call it.
 
-    def __init__(self, method: Callable[..., object]) -> None:
-        self.__wrapped__ = method
-
-    def __call__(self, *args: object, **kwargs: object) -> object:
-        return self.__wrapped__(*args, **kwargs)
+    It is a `partial` because a call of one adds no line to a traceback.
+    """
 
     def __getattr__(self, name: str) -> object:
-        if hasattr(self.__wrapped__, name):
-            return getattr(self.__wrapped__, name)
-        method = self.__wrapped__.__name__
+        if hasattr(self.func, name):
+            return getattr(self.func, name)
+        method = self.func.__name__
         raise AttributeError(f"{method} is a method: write {method}().{name}", name=name, obj=None)
 
     def __repr__(self) -> str:
-        return f"{self.__wrapped__!r}, to be called: {self.__wrapped__.__name__}()"
+        return f"{self.func!r}, to be called: {self.func.__name__}()"
 
 
 class _Called:
@@ -217,7 +219,11 @@ class _Called:
         self.__wrapped__, self.__doc__ = function, function.__doc__
 
     def __get__(self, instance: object, owner: type) -> object:
-        return self.__wrapped__ if instance is None else _Uncalled(self.__wrapped__.__get__(instance))
+        if instance is None:
+            return self.__wrapped__
+        bound = _Uncalled(self.__wrapped__.__get__(instance))
+        bound.__doc__ = self.__doc__
+        return bound
 
 
 def called(method: Method) -> Method:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lanewise.errors import LanewiseError
+from lanewise.errors import LanewiseError, shown
 from lanewise.linalg.attention import attention as _attention_on_tensors
 from lanewise.linalg.attention import axes_in_memory
 from lanewise.linalg.matmul import matmul as _on_tensors
@@ -75,6 +75,8 @@ def matmul(
 ) -> Tensor:
     """Return the product of two tensors, as `lw.matmul` does, with gradients: `torch.ops.lanewise.matmul`."""
     _look_for_dtensor()
+    if activation is not None and not isinstance(activation, str):
+        raise LanewiseError(f"activation= is a name such as 'gelu', not {shown(activation)}")
     return _call(
         a, b, bias=bias, activation=activation, residual=residual, alpha=alpha, beta=beta, scale_a=scale_a,
         scale_b=scale_b, out_dtype=out_dtype, precision=precision, batch_invariant=batch_invariant,
@@ -390,6 +392,8 @@ def patch(
     Parameters and hooks stay. Modules of classes derived from nn.Linear are left alone: their own forward
     may do more.
     """
+    if not isinstance(model, torch.nn.Module):
+        raise LanewiseError(f"lanewise.torch.patch takes a model, an nn.Module, not {shown(model)}")
     for module in model.modules():
         if type(module) is torch.nn.Linear and module.weight.dtype in _DIFFERENTIABLE:
             module.__class__ = Linear

@@ -16,10 +16,10 @@ import pytest
 
 import lanewise as lw
 from everything import sampled
-from lanewise.linalg import order
+from lanewise.linalg import sum_order
 from lanewise.linalg.kernels.hopper.traits import traits_of
 from lanewise.linalg.kernels.warp.traits import traits_of as warp_traits_of
-from lanewise.linalg.loading import as_loaded
+from lanewise.linalg.operand_copies import as_loaded
 from lanewise.linalg.options import ARRAYS, SETTINGS, Options
 from lanewise.linalg.orientation import computes_transpose, oriented
 from lanewise.linalg.plan import Plan
@@ -60,11 +60,11 @@ def test_kernels_multiply_what_the_order_says(precision: str) -> None:
     a = np.zeros((200, 300), np.float32)
     planned = lw.plan(a, a.T, precision=precision)
     traits = traits_of(oriented(as_loaded(planned.problem), planned.plan), planned.plan)
-    assert (traits.a.name, traits.b.name) == order.multiplied_as(planned.problem)
-    assert traits.element_bytes == order.element_bytes(planned.problem)
-    assert traits.instruction.k == order.instruction_of(planned.problem, planned.plan).k
-    products = order.plane_products(traits.planes)
-    assert len(products) == (len(order.SPLIT_PRODUCTS) if precision == "f32" else 1)
+    assert (traits.a.name, traits.b.name) == sum_order.multiplied_as(planned.problem)
+    assert traits.element_bytes == sum_order.element_bytes(planned.problem)
+    assert traits.instruction.k == sum_order.instruction_of(planned.problem, planned.plan).k
+    products = sum_order.plane_products(traits.planes)
+    assert len(products) == (len(sum_order.SPLIT_PRODUCTS) if precision == "f32" else 1)
     assert max(max(pair) for pair in products) + 1 == traits.planes
 
 
@@ -72,11 +72,11 @@ def test_kernels_multiply_what_the_order_says(precision: str) -> None:
     ("text", "home"),
     [
         (r"= 16384\b", {"pointers.py"}),  # counters of a workspace
-        (r"\(2, 0\), \(1, 1\)", {"order.py"}),  # products of split f32
+        (r"\(2, 0\), \(1, 1\)", {"sum_order.py"}),  # products of split f32
         (r"k_major == .*swap", {"orientation.py"}),  # which orientation a kernel computes
-        (r'"tf32": (4|8)', {"order.py"}),  # widths by format
-        (r"wgmma\.mma_async\.sync\.aligned\.m64n\{", {"order.py"}),  # names of instructions
-        (r"def needs_(copy|transpose)", {"loading.py"}),  # what TMA and wgmma take as it lies
+        (r'"tf32": (4|8)', {"sum_order.py"}),  # widths by format
+        (r"wgmma\.mma_async\.sync\.aligned\.m64n\{", {"sum_order.py"}),  # names of instructions
+        (r"def needs_(copy|transpose)", {"operand_copies.py"}),  # what TMA and wgmma take as it lies
     ],
 )
 def test_there_is_no_second_copy(text: str, home: set[str]) -> None:

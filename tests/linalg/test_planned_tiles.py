@@ -14,7 +14,7 @@ from lanewise.errors import LanewiseError
 from lanewise.formats import e4m3, f32, s8, s32
 from lanewise.linalg.kernels.hopper.limits import require_possible
 from lanewise.linalg.kernels.hopper.traits import traits_of
-from lanewise.linalg.loading import as_loaded
+from lanewise.linalg.operand_copies import as_loaded
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.planner import plan_of

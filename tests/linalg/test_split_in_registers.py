@@ -8,7 +8,7 @@ import pytest
 
 import lanewise as lw
 from lanewise.linalg.kernels.family import family_of
-from lanewise.linalg.loading import with_copies
+from lanewise.linalg.operand_copies import with_copies
 from lanewise.linalg.options import Options
 from lanewise.linalg.rules import request_of
 from linalg.hopper_products import plan, some

@@ -59,7 +59,8 @@ def info(debugger: Debugger, topic: str) -> str:
     """Return what is asked for by the name of a topic, or the beginning of it."""
     topics = [name for name in TOPICS if topic and name.startswith(topic.strip())]
     if len(topics) != 1:
-        raise LanewiseError(f"info is asked for {', '.join(TOPICS)}; not for {topic!r}")
+        what = f"knows no topic {topic!r}" if topic else "needs a topic"
+        raise LanewiseError(f"info {what}; topics are {', '.join(TOPICS)}")
     return TOPICS[topics[0]](debugger)
 
 

@@ -71,7 +71,9 @@ def refuse(form: Form, written: str, arch: str | None = None) -> IllegalInstruct
     nearest = _nearest(form, arch)
     reason = _reason(form, nearest)
     if legality is not None and not legality.documented:
-        reason = f"ptxas accepts it, but no document mentions it ({reason}): nobody promises what it computes"
+        reason = (
+            f"ptxas accepts it, but no document mentions it ({reason}), so what it computes is not defined"
+        )
     return IllegalInstruction(f"{written}: {reason}. {_nearest_words(nearest)}")
 
 

@@ -73,7 +73,7 @@ class Form:
 
     @property
     def base_family(self) -> str:
-        """The family, sparsity aside: mma for mma.sp, wgmma for wgmma.sp."""
+        """The family without regard to sparsity: mma for mma.sp, wgmma for wgmma.sp."""
         return self.family.split(".sp")[0]
 
     @property

@@ -75,7 +75,11 @@ class Instruction(Form, Drawn, Suggests):
             "full",
             "rows",
         )
-    } | dict.fromkeys(("draw", "show", "plot"), 'lanewise.draw.save(mma, "mma.svg") draws it')
+    } | {
+        "flops": "it is 2 * mma.m * mma.n * mma.k",
+        "ptx": "mma.text is the instruction in PTX, kernel.ptx() that of a kernel",
+        "sass": "kernel.sass() shows the machine code of a kernel",
+    }
 
     # what it is ----------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import index
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
 from lanewise.engines import FRAGMENT_OF_REGISTERS, FULL_FRAGMENT, Drawn
 from lanewise.errors import LanewiseError
@@ -147,6 +147,14 @@ class Operand(Drawn, Suggests):
         "store": "in a kernel, element(i) of a fragment says where its value i goes; on arrays, "
         "unpack(registers) returns the matrix",
     }
+
+    if not TYPE_CHECKING:  # a checker knows that it has no items
+
+        def __getitem__(self, index: object) -> NoReturn:
+            raise TypeError(
+                "an operand has no items: .holder(row, col) says who holds an element, "
+                ".element(lane, value) which element a lane holds"
+            )
 
     @property
     def title(self) -> str:

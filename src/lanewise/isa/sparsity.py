@@ -26,7 +26,7 @@ _TF32_CODES = (0b0100, 0b1110)
 class Metadata(SelectedOperand):
     """The metadata operand E: a 4-bit code a group; its matrix is (M, groups).
 
-    On arrays, sparsity is told by indices: for every packed element (every pair, for 4-bit formats) the
+    On arrays, sparsity is given by indices: for every packed element (every pair, for 4-bit formats) the
     place 0…3 (tf32: 0…1) that it takes in its group.
 
     >>> from lanewise.isa import instruction

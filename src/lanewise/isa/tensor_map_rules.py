@@ -108,7 +108,7 @@ def _axis(tiling: Tiling, axis: int) -> str:
     return f"{number}, the innermost," if axis == 0 and len(tiling.dims) > 1 else number
 
 
-# the rules, in the order in which they are told ---------------------------------------------------------
+# the rules, in the order in which they are named ---------------------------------------------------------
 
 
 def _names(tiling: Tiling) -> str | None:

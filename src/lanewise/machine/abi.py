@@ -163,7 +163,7 @@ class BlockRecord(RecordLayout):
     log_entry = field()
     #: In a traced launch: a function(operation) when an operation of a pipe (tcgen05) has taken effect.
     piped_hook = field()
-    # What a checked launch is told of: function(frame, operation) when an asynchronous operation is issued,
+    # Hooks of a checked launch: function(frame, operation) when an asynchronous operation is issued,
     # and function(frame, site, descriptor, groups, pieces, mn_major) when wgmma reads a matrix.
     issued_hook = field()
     operand_hook = field()

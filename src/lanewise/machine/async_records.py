@@ -49,7 +49,7 @@ class AsyncOperation(RecordLayout):
     source = field()
     source_bytes = field()
     target = field()
-    #: The bytes that are copied, and that the mbarrier is told of.
+    #: The bytes that are copied, and that the mbarrier counts.
     size = field()
     #: A function(target, source, bytes) that reduces; 0: the bytes are copied.
     combine = field()

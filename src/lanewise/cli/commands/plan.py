@@ -76,7 +76,7 @@ def _measured_regret(problem: Problem, out: str | None) -> str:
         import torch
     except ImportError:
         raise LanewiseError("--regret measures products of torch's tensors: install torch") from None
-    from lanewise.linalg.tuning import measure_plans
+    from lanewise.linalg.tune import measure_plans
 
     a = _array(torch, problem.a, problem.batch, problem.m, problem.k)
     b = _array(torch, problem.b, problem.batch, problem.n, problem.k).transpose(-1, -2)

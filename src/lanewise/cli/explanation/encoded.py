@@ -114,7 +114,7 @@ def _descriptor_notes(descriptor: MatrixDescriptor, number: int, is_tcgen05: boo
 
 
 def of_tensor_map(raw: bytes) -> Answer:
-    """Explain a tensor map; one that is not legal is told field by field all the same.
+    """Explain a tensor map; one that is not legal is shown field by field all the same.
 
     >>> tensor = TiledTensor("f16", (64, 64), (128,), (64, 8), (1, 1), swizzle="128B")
     >>> of_tensor_map(tensor.encode(0x10000)).data["box"]

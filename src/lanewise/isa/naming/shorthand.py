@@ -1,7 +1,7 @@
 """Names of instructions as people say them: `m16n8k16 bf16`, `wmma 16x16x16 half`, `HMMA.16816.F32`.
 
 PTX text, which has .sync and .aligned, is read strictly by `syntax.py`. A name has neither: its words narrow
-down the forms of the catalogue. If one form is left, it is meant; else those that are left are told, the
+down the forms of the catalogue. If one form is left, it is meant; else those that are left are listed, the
 usual ones first. Names of CUTLASS are looked up by `atoms/`.
 """
 

@@ -159,13 +159,16 @@ def _check_pointer(kernel: TraceableKernel, parameter: Parameter, value: object)
     """Return the argument for a pointer parameter; an error unless it is an array of its dtype."""
     import numpy as np
 
+    is_tensor = type(value).__module__ == "torch"
     value = host_array(value)
     dtype = getattr(value, "dtype", None)
     wanted = parameter.kind.dtype
     if isinstance(value, np.ndarray) and dtype != wanted.dtype and not _holds_raw_words(wanted, dtype):
+        name = wanted.dtype.name
+        convert = f"tensor.to(torch.{name})" if is_tensor else f"array.astype({_numpy_name(wanted.dtype)})"
         raise KernelError(
             f"{kernel.name}: {parameter.name} is {parameter.kind} and takes arrays of dtype {wanted.dtype}, "
-            f"not of {dtype}; array.astype({_numpy_name(wanted.dtype)}) converts it"
+            f"not of {dtype}; {convert} converts it"
         )
     if isinstance(value, bool | float | list | tuple | str):
         raise KernelError(

@@ -1,6 +1,6 @@
 """A product on NumPy arrays, with the bits that a GPU returns for the same plan.
 
-Sums are those of the plan's instruction in the plan's order (`order.py`). `epilogue.py` does the rest.
+Sums are those of the plan's instruction in the plan's order (`sum_order.py`). `epilogue.py` does the rest.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from lanewise.isa import Instruction
 from lanewise.linalg.block_scaling.formats import BLOCK_FORMATS, SwizzledScales
 from lanewise.linalg.cpu.epilogue import as_matrices, finished
 from lanewise.linalg.cpu.progress import Progress
-from lanewise.linalg.order import SPLIT_PRODUCTS, instruction_of, split_parts
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
 from lanewise.linalg.rules import Request
 from lanewise.linalg.scales import Scale
 from lanewise.linalg.sparsify import SparseMatrix
+from lanewise.linalg.sum_order import SPLIT_PRODUCTS, instruction_of, split_parts
 from lanewise.linalg.types import BLOCK
 from lanewise.numpy_types import AnyArray
 

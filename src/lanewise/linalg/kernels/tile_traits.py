@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from lanewise.formats import Format
-from lanewise.linalg.order import multiplied_formats, planes_of
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Operand, Problem
+from lanewise.linalg.sum_order import multiplied_formats, planes_of
 
 
 @dataclass(frozen=True)

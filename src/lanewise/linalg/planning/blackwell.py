@@ -13,12 +13,12 @@ from itertools import product
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.kernels.blackwell.traits import CLUSTERS, LINE, ROWS, WIDTHS, most_stages, traits_of
-from lanewise.linalg.loading import as_loaded, with_copies
-from lanewise.linalg.order import plane_products, planes_of, stored_bits
+from lanewise.linalg.operand_copies import as_loaded, with_copies
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.problem import Problem
+from lanewise.linalg.sum_order import plane_products, planes_of, stored_bits
 
 ARCH = "sm_100a"
 #: Rows and columns up to which a product is left to mma.sync: one of its tiles, half of an instruction here.

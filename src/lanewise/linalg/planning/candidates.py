@@ -23,8 +23,7 @@ from lanewise.linalg.kernels.hopper.traits import (
     WIDEST,
     WIDEST_PROMOTED,
 )
-from lanewise.linalg.loading import needs_copy
-from lanewise.linalg.order import element_bytes, instruction_widths, planes_of
+from lanewise.linalg.operand_copies import needs_copy
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.cases import problem_columns
@@ -32,6 +31,7 @@ from lanewise.linalg.planning.costs import H200
 from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.planning.model import LINE, Case, expected
 from lanewise.linalg.problem import Problem
+from lanewise.linalg.sum_order import element_bytes, instruction_widths, planes_of
 
 ARCH = "sm_90a"
 _CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2))

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from lanewise.linalg.loading import needs_copy
-from lanewise.linalg.order import element_bytes, plane_products, planes_of
+from lanewise.linalg.operand_copies import needs_copy
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.model import LINE, Case
 from lanewise.linalg.problem import Operand, Problem
+from lanewise.linalg.sum_order import element_bytes, plane_products, planes_of
 
 
 def problem_columns(problem: Problem, plan: Plan) -> dict[str, float]:
@@ -59,7 +59,7 @@ def _begins_at(operand: Operand, problem: Problem) -> int:
 
 def _is_transposed_first(operand: Operand, problem: Problem) -> bool:
     """Return whether a copy makes an operand contiguous along K."""
-    from lanewise.linalg.loading import needs_transpose
+    from lanewise.linalg.operand_copies import needs_transpose
 
     return needs_transpose(operand, problem.precision)
 

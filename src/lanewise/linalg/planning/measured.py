@@ -11,10 +11,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lanewise.linalg.order import multiplied_as
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.problem import Problem
+from lanewise.linalg.sum_order import multiplied_as
 
 _FOLDER = Path(__file__).parent.parent / "measured"
 #: The table of each arch.

@@ -11,7 +11,6 @@ from typing import Any
 from lanewise.errors import LanewiseError
 from lanewise.hints import Suggests
 from lanewise.linalg.kernels.family import family_of
-from lanewise.linalg.order import instruction_of, stored_bits
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan, require_fields
 from lanewise.linalg.planning.blackwell import UNMEASURED
@@ -19,6 +18,7 @@ from lanewise.linalg.planning.forced import with_fewer_stages
 from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.planning.planner import Estimate, estimate, require_possible
 from lanewise.linalg.problem import Problem
+from lanewise.linalg.sum_order import instruction_of, stored_bits
 
 #: Microseconds of a part of the time that is worth a word.
 _LEAST_PART = 0.05

@@ -14,14 +14,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from lanewise.errors import LanewiseError
-from lanewise.linalg.loading import as_loaded, with_copies
-from lanewise.linalg.order import element_bytes, instruction_of, multiplied_as, plane_products, planes_of
+from lanewise.linalg.operand_copies import as_loaded, with_copies
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.blackwell import blackwell_plan, blackwell_plans, expected, suits_tcgen05
 from lanewise.linalg.planning.gpus import GPUS, Gpu
 from lanewise.linalg.planning.measured import measured_plan
 from lanewise.linalg.problem import Problem
+from lanewise.linalg.sum_order import element_bytes, instruction_of, multiplied_as, plane_products, planes_of
 
 if TYPE_CHECKING:
     from lanewise.linalg.planning.candidates import Ranked

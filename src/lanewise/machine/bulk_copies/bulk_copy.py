@@ -187,7 +187,7 @@ def executor(code: FunctionCode) -> None:
 
 
 def lower_store(code: BlockCode, op: Op) -> None:
-    """Lower st.async and red.async: values of registers go to shared memory, and an mbarrier is told.
+    """Lower st.async and red.async: values of registers go to shared memory, and an mbarrier counts them.
 
     In the forms without an mbarrier they go to global memory at any later time.
     """
@@ -220,7 +220,7 @@ _STORE_ARGUMENTS = (*ISSUER, "target", "size", "barrier", "combine", "low", "hig
 
 
 def _global_storer(module: ir.Module, space: str) -> ir.Function:
-    """Return the function that issues a store to global memory, whose end nobody is told."""
+    """Return the function that issues a store to global memory, which no mbarrier counts."""
 
     def write(code: BlockCode) -> None:
         made = _stored(code, space)
@@ -232,7 +232,7 @@ def _global_storer(module: ir.Module, space: str) -> ir.Function:
 
 @shared_function("store asynchronously", _STORE_ARGUMENTS)
 def storer(code: BlockCode) -> None:
-    """Issue a store of up to 16 bytes whose end an mbarrier is told."""
+    """Issue a store of up to 16 bytes, which an mbarrier counts."""
     made = _stored(code, "shared")
     made.to_shared(code["target"])
     made.told_to(code["barrier"])

@@ -1,4 +1,4 @@
-"""Asynchronous operations while code for them is written: operands checked, carried out, mbarriers told.
+"""Asynchronous operations while code for them is written: operands checked, carried out, mbarriers signalled.
 
 All addresses are checked when an operation is issued, so that nothing but an mbarrier can fault later.
 """
@@ -105,7 +105,7 @@ class Issue:
 def finish(code: FunctionCode, operation: Record) -> None:
     """Write the end of an operation that was carried out, and return from the function.
 
-    The mbarrier is told, and a trace, if there is one.
+    The mbarrier is signalled, and a trace, if there is one, records it.
     """
     size, barrier = operation.get(AsyncOperation.size), operation.get(AsyncOperation.barrier)
     with code.when(barrier.differs(0)):

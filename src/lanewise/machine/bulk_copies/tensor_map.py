@@ -97,7 +97,7 @@ class MapFields:
         return self.read(FIELD[name])
 
     def read(self, field: Field) -> Value:
-        """Return the value of a field that is told where it lies."""
+        """Return the value of a field, given where it lies."""
         value, low = self.code.constant(U64, 0), 0
         for first, bits in field.parts:
             word = first // 32 * 4
@@ -308,7 +308,7 @@ def _signed(number: Value, bits: Value) -> Value:
 
 
 def box_bytes(code_box: Record) -> Value:
-    """Return the bytes that the mbarrier of a box is told of, those beyond the tensor included.
+    """Return the bytes that the mbarrier of a box counts, those beyond the tensor included.
 
     Rows are not widened, and padded types count as many bytes as in the tensor: Triton's and CUTLASS's
     kernels expect so.

@@ -46,9 +46,9 @@ _RENAMED = {
     "host call": "trap",
 }
 _MASK = (1 << 64) - 1
-#: The threads that a deadlock is told of first: others, at barriers of many threads, wait for these. Lanes
-#: that wait for one of their warp which waits for a phase are among the others.
-_TOLD_FIRST = {abi.WAITS_FOR_SIBLINGS: 0, abi.WAITS_FOR_PHASE: 1}
+#: The threads that the report of a deadlock names first: others, at barriers of many threads, wait for these.
+#: Lanes that wait for one of their warp which waits for a phase are among the others.
+_NAMED_FIRST = {abi.WAITS_FOR_SIBLINGS: 0, abi.WAITS_FOR_PHASE: 1}
 
 
 class Endless(KernelFault):
@@ -159,7 +159,7 @@ def deadlock(launch: LaunchState, state: BlockState, message: str) -> Finding:
 
     def place(lane: WaitingLane) -> int:
         is_among_others = lane.reason == abi.WAITS_FOR_SIBLINGS and (id(lane.block), lane.warp) in at_phase
-        return len(_TOLD_FIRST) if is_among_others else _TOLD_FIRST.get(lane.reason, len(_TOLD_FIRST))
+        return len(_NAMED_FIRST) if is_among_others else _NAMED_FIRST.get(lane.reason, len(_NAMED_FIRST))
 
     # Lanes of the first block lead.
     first = min(lanes, key=lambda lane: (place(lane), lane not in causes))
@@ -181,7 +181,7 @@ def _waited_for(blocks: list[BasicBlock], number: int) -> Op | None:
 # loops that never end ---------------------------------------------------------------------------------------
 
 
-#: What ends a loop that waits for nobody.
+#: What ends a loop that waits for no other thread.
 _LOOP = "let the loop come to its end: look at what its condition reads, and at what changes that"
 
 

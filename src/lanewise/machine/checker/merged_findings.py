@@ -30,7 +30,7 @@ Key = tuple[object, ...]
 
 
 def verdict(findings: Iterable[Finding], program: Program) -> list[Finding]:
-    """Return what is told of the findings of a launch, wherever it is told: one for each mistake."""
+    """Return the findings of a launch as every report shows them: one for each mistake."""
     return merged(with_sources(findings, program))
 
 
@@ -104,7 +104,7 @@ def _with_mend(finding: Finding) -> Finding:
 
 
 def _without_consequences(findings: list[Finding]) -> list[Finding]:
-    """Leave out reads of what nothing wrote where a race is told of: without order they came too early.
+    """Drop findings of uninitialised reads where a race is reported: without order the reads came too early.
 
     In tensor memory the columns do not matter: a loop that loads them is one mistake.
     """

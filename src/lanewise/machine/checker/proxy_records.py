@@ -33,7 +33,7 @@ class AsyncKind(IntEnum):
     BULK_GROUP = 2
     #: A phase of an mbarrier.
     PHASE = 3
-    #: A tcgen05.commit after it, by which an mbarrier is told.
+    #: A tcgen05.commit after it, which arrives at an mbarrier.
     TENSOR = 4
 
 
@@ -249,12 +249,12 @@ class FollowedBarrier(RecordLayout):
 
     offset = field()
     parity = field()
-    #: The row of the last instruction that told it of bytes to come.
+    #: The row of the last instruction that made it expect bytes.
     row = field()
     #: The last phase that bytes of a copy were counted for, and the row of that copy.
     copy_phase = field()
     copy_row = field()
-    #: The last phase that a copy tells of bytes, or in which its end arrives, and its row.
+    #: The last phase in which a copy counts bytes, or at which its end arrives, and its row.
     owed_phase = field()
     owed_row = field()
     # When and by which lane of which warp it was initialised (0: before it was followed), and whether it was

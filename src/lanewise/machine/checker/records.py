@@ -240,7 +240,7 @@ class WarpClock(RecordLayout):
     #: By warp of the block: the epoch up to which it is known to have happened before; and its copies.
     seen = per_lane()
     seen_copies = per_lane()
-    #: The epoch up to which an mbarrier is told of copies when they are complete; and the epoch of the last
+    #: The epoch up to which an mbarrier counts copies when they are complete; and the epoch of the last
     #: phase that was waited for.
     tracked = field()
     phase_acquired = field()
@@ -313,7 +313,7 @@ GLIMPSED, NARROW = 1 << 30, 1 << 31
 #: Beside an earlier access in one word: it is a write, and what comes after it reads.
 READ_OF_WRITTEN = 1 << 32
 # An access in one word (`who`): the lane, flags, then the number of the access.
-#: An instruction of the whole warp: no lane can be told to have made the access.
+#: An instruction of the whole warp: the access belongs to no single lane.
 COLLECTIVE = 1 << 5
 #: Several lanes of one instruction wrote the same value.
 SEVERAL = 1 << 6

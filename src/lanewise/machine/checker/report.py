@@ -30,6 +30,8 @@ class Report(ReportContents, Suggests):
         "they cost, and report.performance says where they are",
         "races": 'report.findings has them, those whose kind is "race"',
         "errors": "report.findings has them",
+        "print": "print(report) prints it",
+        "to_json": 'report.save("report.json") writes JSON, and to_dict() returns it as objects',
     }
 
     if not TYPE_CHECKING:  # a checker knows that a report has no items

@@ -340,7 +340,7 @@ def _clear(code: BlockCode, operands: Record) -> None:
 
 
 def _value(code: BlockCode, operands: Record) -> None:
-    """Operands: tracked, row, register. Lanes are about to use it: tell of those without a value."""
+    """Operands: tracked, row, register. Lanes are about to use it: report those without a value."""
     row, register = operands.get(_FIRST), operands.get(_FIRST + 8)
     held = _assigned(code, operands.get(_TRACKED)).get(register * 4, U32)
     missing = code["active"].to(U32) & ~held
@@ -352,7 +352,7 @@ def _value(code: BlockCode, operands: Record) -> None:
 def _values_where(code: BlockCode, operands: Record) -> None:
     """Operands: tracked, row, a predicate's offset, registers with their count.
 
-    Lanes for which the predicate holds are about to use them: tell of the first without a value.
+    Lanes for which the predicate holds are about to use them: report the first without a value.
     """
     holds = code.bits(code.frame.get(operands.get(_FIRST + 8), U8, abi.LANES).differs(0))
     lanes = code["active"].to(U32) & holds

@@ -26,7 +26,7 @@ class Subject(Enum):
     THREADS = auto()
     #: A block barrier that threads wait at: its instruction is found by a program counter, `place`.
     BLOCK_BARRIER = auto()
-    #: Nothing that a user is told: the launch is repeated.
+    #: It is not reported to the user: the launch is repeated.
     CHECKER = auto()
 
 

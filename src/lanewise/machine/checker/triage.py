@@ -77,7 +77,7 @@ class Triage:
         self.states: dict[int, BlockState] = {}
         #: Barriers by the number of the basic block after them; filled when one is first asked for.
         self.barriers: dict[int, Op | None] = {}
-        #: Suspicions that were told before, by row, kind and allocation.
+        #: Suspicions that were reported before, by row, kind and allocation.
         self.advised: set[tuple[int, Suspicion, str]] = set()
         #: Findings, each with the row and kind that count how often it came up.
         self.findings_by_key: dict[Key, tuple[Finding, tuple[int, Suspicion] | None]] = {}
@@ -230,7 +230,7 @@ class Triage:
         return False
 
     def _only_writes(self, op: Op) -> bool:
-        """Return whether an atomic replaces a value that nobody looks at: then it is a write."""
+        """Return whether an atomic replaces a value that no instruction uses: then it is a write."""
         if not (op.record.is_atomic and op.has("exch")):
             return False
         return isinstance(op.operands[0], Sink) or self.uses.of(op, 0) is Use.DROPPED

@@ -25,7 +25,7 @@ from lanewise.machine.codegen.function_code import (
 from lanewise.machine.codegen.pending_operations import call_function, drawn_at_once
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS
 
-#: Operands of the step that waits: how many groups may stay pending (-1: not even copies in no group).
+#: Operands of the step that waits: how many groups may stay pending (-1: none, nor copies without a group).
 _KEPT = 0
 
 

@@ -298,7 +298,7 @@ def wait(code: BlockCode) -> None:
 
 
 def _staged(code: BlockCode, queue: Record, operation: Record) -> Value:
-    """Write code that copies the source of an operation aside; return 1, or 0 if there is no room."""
+    """Write code that saves the source of an operation; return 1, or 0 if there is no room."""
     done = code.variable(code.constant(U32, 0))
     size, used = operation.get(AsyncOperation.source_bytes), queue.get(PendingOperations.staged_bytes)
     with code.when(size.equals(0)):  # it is a copy already

@@ -191,7 +191,7 @@ class Order(Enum):
     WAIT_GROUP = auto()
     #: All copies of a thread are complete.
     WAIT_ALL = auto()
-    #: An mbarrier is told when the copies of a thread up to here are complete.
+    #: It arrives at an mbarrier when the copies of a thread up to here are complete.
     TRACK = auto()
     #: Registers and shared memory that were written before are seen by the wgmma that follow.
     WARPGROUP_FENCE = auto()

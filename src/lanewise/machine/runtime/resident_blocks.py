@@ -159,7 +159,7 @@ class ResidentBlocks:
         return len(self.waiting) + len(self.looked_at)
 
     def run(self, most: Callable[[BlockState], int], count: Callable[[int], None]) -> None:
-        """Run blocks until none is left; `count` is told how many are under way.
+        """Run blocks until none is left; `count` is called with how many are under way.
 
         `most` returns how many may be, given the first one.
         """
@@ -316,7 +316,7 @@ class ResidentBlocks:
 
 
 def fingerprint(state: BlockState, deciding: npt.NDArray[np.int64] | None = None) -> bytes:
-    """Return a digest of all that decides on what a block does next, global memory left aside.
+    """Return a digest of everything but global memory that decides what a block does next.
 
     `deciding` are the offsets in a frame of bytes of registers that count; without it all registers do.
     """

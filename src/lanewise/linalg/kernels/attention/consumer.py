@@ -14,7 +14,7 @@ from lanewise.isa import instruction
 from lanewise.linalg.kernels.attention.shared_memory import along_depth, along_keys, results
 from lanewise.linalg.kernels.attention.softmax import LOG2_E, Softmax, logarithm, over_row
 from lanewise.linalg.kernels.attention.traits import ROWS, WARPGROUP, Traits
-from lanewise.linalg.order import wgmma_name
+from lanewise.linalg.sum_order import wgmma_name
 
 #: The first named barrier by which consumers take turns; those before it gather results.
 ORDER = 8

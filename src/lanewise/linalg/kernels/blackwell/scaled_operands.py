@@ -24,9 +24,9 @@ from lanewise.linalg.block_scaling.formats import (
     swizzled_bytes,
 )
 from lanewise.linalg.kernels.family import Launch
-from lanewise.linalg.order import stored_bits
 from lanewise.linalg.pointers import Pointers, flat
 from lanewise.linalg.problem import Operand, Problem
+from lanewise.linalg.sum_order import stored_bits
 
 _THREADS = 256
 #: Bytes that rows of packed operands are padded to.

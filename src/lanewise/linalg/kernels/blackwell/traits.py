@@ -11,9 +11,9 @@ from lanewise.isa import Instruction
 from lanewise.isa.launch_limits import shared_bytes_of
 from lanewise.linalg.block_scaling.formats import BLOCK_FORMATS, SWIZZLED_BYTES, SWIZZLED_FACTORS, BlockFormat
 from lanewise.linalg.kernels.tile_traits import TileTraits, compiled_in, has_aligned_rows
-from lanewise.linalg.order import plane_products, stored_bits, tcgen05_of
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Operand, Problem
+from lanewise.linalg.sum_order import plane_products, stored_bits, tcgen05_of
 
 #: Rows of a tile, one for each lane of tensor memory, and bytes of a line of the 128-byte swizzle.
 ROWS, LINE = 128, 128

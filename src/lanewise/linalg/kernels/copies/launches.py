@@ -15,11 +15,11 @@ from lanewise.linalg.arrays import Memory
 from lanewise.linalg.kernels.copies.kernels import CHUNKS_EACH, THREADS, Kind, copying, division
 from lanewise.linalg.kernels.copies.tiles import tiles_of
 from lanewise.linalg.kernels.family import Launch
-from lanewise.linalg.loading import needs_copy, needs_transpose
-from lanewise.linalg.order import SPLIT_PARTS
+from lanewise.linalg.operand_copies import needs_copy, needs_transpose
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.pointers import COUNTER_BYTES, Pointers, flat
 from lanewise.linalg.problem import Operand, Problem
+from lanewise.linalg.sum_order import SPLIT_PARTS
 
 #: Bytes that the rows of a workspace are padded to, bytes that are read at once, and four of bytes.
 _ROW, _GRANULE, _WORD = 128, 16, 4

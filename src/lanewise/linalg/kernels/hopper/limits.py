@@ -19,10 +19,10 @@ from lanewise.linalg.kernels.hopper.traits import (
     Traits,
     traits_of,
 )
-from lanewise.linalg.order import element_bytes, planes_of, wgmma_widths
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
+from lanewise.linalg.sum_order import element_bytes, planes_of, wgmma_widths
 
 #: Blocks of the largest cluster that every launch can have.
 MOST_BLOCKS = 8

@@ -15,9 +15,9 @@ from lanewise import isa
 from lanewise.isa import Instruction
 from lanewise.isa.launch_limits import shared_bytes_of
 from lanewise.linalg.kernels.tile_traits import TileTraits, compiled_in, has_aligned_rows
-from lanewise.linalg.order import sparse_name, wgmma_name
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Epilogue, Problem
+from lanewise.linalg.sum_order import sparse_name, wgmma_name
 
 #: Threads of a warpgroup, rows of a wgmma, bytes of a line of the 128-byte swizzle.
 WARPGROUP, ROWS, LINE = 128, 64, 128

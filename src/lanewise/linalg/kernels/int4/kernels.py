@@ -22,8 +22,8 @@ from lanewise.linalg.kernels.hopper.shared_memory import line_swizzle
 from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, TILE_WORDS, TILES
 from lanewise.linalg.kernels.int4.plans import Tile
 from lanewise.linalg.kernels.warp.epilogue import finished_sum
-from lanewise.linalg.order import wgmma_name
 from lanewise.linalg.problem import Problem
+from lanewise.linalg.sum_order import wgmma_name
 
 LANES, WARPGROUP = 32, 128
 #: Threads of a block that unpacks a tile to memory.

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from lanewise.formats import Format
 from lanewise.isa import Instruction, instruction
 from lanewise.linalg.kernels.hopper.traits import LINE, ROWS, WARPGROUP, metadata_words
-from lanewise.linalg.order import sparse_name
+from lanewise.linalg.sum_order import sparse_name
 
 #: Rows that metadata is padded to: those of two blocks of the largest tile, a cluster.
 MOST_ROWS = 512

@@ -9,7 +9,7 @@ from lanewise.errors import LanewiseError
 from lanewise.linalg.kernels.hopper.limits import require_possible
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.traits import LINE, Store, traits_of
-from lanewise.linalg.loading import needs_copy, needs_transpose
+from lanewise.linalg.operand_copies import needs_copy, needs_transpose
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS

@@ -18,7 +18,7 @@ from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.warp.epilogue import store, store_lines
 from lanewise.linalg.kernels.warp.tiles import LANES, fragment, share_out, split_fragments
 from lanewise.linalg.kernels.warp.traits import WarpTraits
-from lanewise.linalg.order import plane_products
+from lanewise.linalg.sum_order import plane_products
 
 
 def in_groups(number, tall, wide, group: int) -> tuple[Scalar, Scalar]:

@@ -17,7 +17,7 @@ from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.types import u16, u32
 from lanewise.layout import Layout, Swizzle
 from lanewise.linalg.kernels.copies.chunks import moved_down, split_number
-from lanewise.linalg.order import SPLIT_PARTS
+from lanewise.linalg.sum_order import SPLIT_PARTS
 
 LANES = 32
 #: Bytes of a row of an 8×8 matrix, and of the widest copy; those of the narrowest that cp.async makes.

@@ -12,9 +12,9 @@ from lanewise.isa.archs import arch_number
 from lanewise.isa.launch_limits import MOST_THREADS, shared_bytes_of
 from lanewise.linalg.kernels.tile_traits import TileTraits
 from lanewise.linalg.kernels.warp.tiles import LANES, PIECE, TileShape
-from lanewise.linalg.order import instruction_of, multiplied_formats, planes_of
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Operand, Problem
+from lanewise.linalg.sum_order import instruction_of, multiplied_formats, planes_of
 
 #: The first arch with cp.async, and the one whose f64 products are loaded by TMA.
 _AMPERE, _HOPPER = 80, 90

@@ -19,7 +19,7 @@ from lanewise.machine.program.ops import Op, Program
 from lanewise.machine.runtime.shared_names import space_of_generic
 from lanewise.machine.runtime.state import BlockState
 
-#: The largest alignment of a structure whose padding is told from memory that was forgotten.
+#: The largest alignment of a structure whose padding is distinguished from memory that was forgotten.
 _LARGEST_ALIGNMENT = 128
 
 

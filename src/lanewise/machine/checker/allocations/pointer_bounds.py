@@ -1,7 +1,7 @@
 """Bounds of accesses by what their address was made from: a view of an array, or the kernel's shared memory.
 
 On a GPU, and in a plain launch, a view is an address in its array: an access beyond the view does not fault
-while it stays in the array. A check tells of it where it leads into another view that was passed: its memory
+while it stays in the array. A check reports it where it leads into another view that was passed: its memory
 is not the view's own.
 """
 

@@ -20,7 +20,7 @@ from lanewise.machine.program.operands import Symbol
 from lanewise.machine.program.ops import Op
 from lanewise.machine.runtime.shared_names import plain_name
 
-#: A line is told of if it wastes this part of all wavefronts, sectors or instructions of the launch.
+#: A line is reported if it wastes this part of all wavefronts, sectors or instructions of the launch.
 LEAST_SHARE = 0.05
 #: … and, if it ran only a few times, this part.
 LEAST_SHARE_OF_FEW = 0.2

@@ -16,8 +16,9 @@ from lanewise.machine.checker.records import AllocationShadow, BlockWatch, Shado
 from lanewise.machine.checker.suspicion_sentences import Suspicion
 from lanewise.machine.checker.watch_code.clocks.happens_before import lane_of
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import in_block, local_warp, suspect, watch_of
-from lanewise.machine.checker.watch_code.proxy.async_accesses import examine_async, reads_handed_over
+from lanewise.machine.checker.watch_code.proxy.async_accesses import examine_async
 from lanewise.machine.checker.watch_code.proxy.async_clocks import running_clock
+from lanewise.machine.checker.watch_code.proxy.proxy_fences import reads_handed_over
 from lanewise.machine.checker.watch_code.shadow.shadow_cells import Cell
 from lanewise.machine.checker.watch_code.shadow.shadow_memory import all_written, mark_written
 from lanewise.machine.checker.watch_code.watch_module import (

@@ -11,8 +11,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.launch.repeat import forget
-from lanewise.linalg.loading import with_copies
 from lanewise.linalg.matmul import is_scattered, matmul
+from lanewise.linalg.operand_copies import with_copies
 from lanewise.linalg.options import options_of
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning import tuned
