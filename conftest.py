@@ -41,8 +41,6 @@ A script starts programs in the background with SIGINT ignored, and what they st
 Ctrl-C would then wait for ever, so the run heeds the signal again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

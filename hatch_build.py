@@ -4,8 +4,6 @@ Links and pictures lead to the address that `[project.urls]` of pyproject.toml n
 link is its words, and a picture is left out.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -6,8 +6,6 @@ by cp.async one step ahead, scores stay in registers, and sums are rescaled when
     python examples/attention.py
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -11,8 +11,6 @@ of the scores. The kernel is `src/lanewise/linalg/kernels/attention/`, in the or
 benchmarks/attention.py measures it beside FlashAttention-2 and cuDNN.
 """
 
-from __future__ import annotations
-
 from math import sqrt
 from typing import Any
 

@@ -6,8 +6,6 @@ by one instruction. Fusing saves the traffic of x + bias, which would otherwise 
     python examples/bias_gelu.py
 """
 
-from __future__ import annotations
-
 from math import pi, sqrt
 from typing import Any
 

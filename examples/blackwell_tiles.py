@@ -4,8 +4,6 @@
 while the epilogue brings one accumulator to C, products go into another.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

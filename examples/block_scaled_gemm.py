@@ -7,8 +7,6 @@ The inner sum is exact, in 32-bit integers on the Tensor Cores; the outer one is
     python examples/block_scaled_gemm.py
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

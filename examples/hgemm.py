@@ -6,8 +6,6 @@ instruction bit for bit, checked for hazards, counted, and its shared memory is 
     lanewise run examples/hgemm.py
 """
 
-from __future__ import annotations
-
 from importlib import import_module, util
 from typing import Any
 

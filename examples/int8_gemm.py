@@ -5,8 +5,6 @@ B is given transposed, as quantised weights usually are: N rows of K bytes. Four
     python examples/int8_gemm.py
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -6,8 +6,6 @@ stage that was multiplied last; a group of copies is committed for each step, an
     python examples/pipelined_gemm.py
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ A row is loaded 16 bytes at a time and stays in registers, as f32, until it is s
     python examples/rms_norm.py
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

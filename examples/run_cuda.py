@@ -3,8 +3,6 @@
 Needs NVRTC (`pip install "lanewise[cuda]"`), no GPU and no compiler.
 """
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

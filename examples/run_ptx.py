@@ -1,7 +1,5 @@
 """Run a PTX kernel on the CPU: y = a·x + y, and what happens when it reads past the end of an array."""
 
-from __future__ import annotations
-
 import numpy as np
 
 import lanewise as lw

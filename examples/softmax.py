@@ -6,8 +6,6 @@ registers from the first pass to the last: memory is read once and written once.
     python examples/softmax.py
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -6,8 +6,6 @@ each belongs: half the work and half the bytes of A.
     python examples/sparse_gemm.py
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ Rows of 16 bytes come in, four lanes a row, and rows of 16 bytes go out: no shar
     python examples/transpose.py
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 import lanewise as lw

@@ -147,6 +147,32 @@ def test_docs_quote_the_recorded_speed_of_products() -> None:
     assert quoted in text and f"`torch.matmul` takes {host['torch.matmul(a, b)']:.1f}" in text
 
 
+def test_docs_quote_the_recorded_speed_of_random_products() -> None:
+    seen, text = record("h200_matmul_random"), page("docs/matmul.md")
+    timed = [row for row in seen["products"] if row.get("ratio")]
+    assert not any(row.get("wrong") for row in seen["products"])
+
+    def mean(rows: list[Any]) -> str:
+        return f"{math.exp(sum(math.log(row['ratio']) for row in rows) / len(rows)):.2f}"
+
+    dense = [row for row in timed if row.get("dtype") in ("bf16", "f16")]
+    assert f"On {len(dense)} fresh random products of bf16 and f16 (`python {seen['how']}`" in text
+    assert f"driver {seen['driver']}" in text and f"calls ran at {mean(dense)} times the speed" in text
+    of = {name: [row for row in timed if row["group"] == name] for name in {row["group"] for row in timed}}
+    quoted = (
+        f"Large ones reach {mean(of['large'])}, small ones {mean(of['small'])}, skinny ones "
+        f"{mean(of['skinny'])}, long K {mean(of['long K'])} (there are seven), batches "
+        f"{mean(of['batches'])}, odd ones {mean(of['odd'])}; {len(of['f32'])} products of f32 "
+        f"reach {mean(of['f32'])}, "
+        f"{len(of['s8'])} of int8 {mean(of['s8'])}, {len(of['e4m3'])} of e4m3 {mean(of['e4m3'])}, and "
+        f"{len(of['groups'])} groups of experts {mean(of['groups'])}."
+    )
+    assert quoted in text and len(of["long K"]) == 7
+    worst, *others = sorted(timed, key=lambda row: row["ratio"])
+    assert f"of f32 at {worst['ratio']:.2f} ({worst['lanewise']:.1f} µs;" in text
+    assert f"at {others[0]['ratio']:.2f} (" in text and f"of int8 at {others[1]['ratio']:.2f} (" in text
+
+
 def test_docs_may_say_what_tuning_gains() -> None:
     seen, text = record("h200_tuned"), page("docs/matmul.md")
     gains = [usual / tuned for _, usual, tuned, _ in seen["products"]]

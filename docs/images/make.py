@@ -4,8 +4,6 @@ Layouts and instructions draw themselves; the pipeline and the plot of the ladde
 the products' speed by `speed.py`.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -3,8 +3,6 @@
 Each mark is one call: the time of the faster library over the time of `lw.matmul`, on a logarithmic axis.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """A griffe extension: examples in docstrings (`>>> …` up to the next empty line) become blocks of code."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import griffe

@@ -4,8 +4,6 @@ Links out of docs/ lead to the repository. `*` in the navigation stands for the 
 Pages listed in `notebooks.PAGES` are also written as notebooks.
 """
 
-from __future__ import annotations
-
 import posixpath
 import re
 import sys

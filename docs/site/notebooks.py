@@ -3,8 +3,6 @@
 python docs/site/notebooks.py notebooks/     # writes tutorial.ipynb and the others there
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

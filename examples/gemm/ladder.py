@@ -7,8 +7,6 @@ python examples/gemm/ladder.py --gpu --json ladder.json   # 4096³ in bf16 on a 
 python examples/gemm/ladder.py --gpu --dtype bf16,f16/f16 --sizes 256,1024,4096   # curves
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -3,8 +3,6 @@
 Plain functions are macros, run while a kernel is traced; those with `if` on traced values are `@lw.device`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from math import gcd

@@ -4,8 +4,6 @@ Nobody waits for the whole block any more: a consumer waits until a stage is ful
 empty. The warpgroup that loads gives its registers away, and those that multiply take them.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

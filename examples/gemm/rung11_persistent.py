@@ -5,8 +5,6 @@ multicasts it to both. One warp loads, two warpgroups multiply 64×256 each; whi
 through shared memory, the loads of the next tile are under way.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from typing import Any

@@ -4,8 +4,6 @@ One lane of a warp loads by TMA, one lane of another multiplies, and four warps 
 thread holds a row of them. Nobody holds accumulators in registers while products are under way.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from typing import Any

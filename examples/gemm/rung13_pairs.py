@@ -5,8 +5,6 @@ of the sums. One thread of the first block multiplies for both. Blocks stay for 
 has two accumulators: while four warps write one, products go into the other.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from typing import Any

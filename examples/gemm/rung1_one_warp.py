@@ -3,8 +3,6 @@
 Every tile of A is loaded N / 8 times, every tile of B M / 16 times: almost all the time goes to memory.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -3,8 +3,6 @@
 Fragments are loaded, multiplied and stored in the fewest words; who holds which element is nobody's concern.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -4,8 +4,6 @@ A tile of A now serves 128 columns of C and one of B 128 rows: a twelfth of the 
 Rows of 64 bytes put the eight rows that one phase of ldmatrix reads into few banks: count the conflicts.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -3,8 +3,6 @@
 Nothing else changes, and no bank conflict is left: neither of ldmatrix nor of the stores.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import parts

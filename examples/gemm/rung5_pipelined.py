@@ -3,8 +3,6 @@
 The tile that is multiplied, the two on their way and the one that was just used up take turns in four stages.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -3,8 +3,6 @@
 The barrier moves before the last step of a tile, whose successor is in the next stage; copies spread out.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -3,8 +3,6 @@
 Blocks that run at the same time lie close together in C: they read the same rows of A and columns of B.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import parts

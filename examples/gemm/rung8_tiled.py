@@ -3,8 +3,6 @@
 No index arithmetic is left: tiled copies and the MMA cut tensors into threads' parts, and work on those.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

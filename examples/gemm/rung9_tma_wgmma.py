@@ -4,8 +4,6 @@ One thread asks for a tile and an mbarrier counts its bytes; nobody computes add
 or B goes through registers. A warpgroup, four warps, multiplies 64×256 in one instruction.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from typing import Any

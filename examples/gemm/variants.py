@@ -3,8 +3,6 @@
 `ladder.py --variants` climbs and measures them beside the rungs.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any

@@ -15,6 +15,7 @@ from lanewise.linalg.kernels.hopper.limits import require_possible
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.traits import traits_of
 from lanewise.linalg.plan import Plan
+from lanewise.linalg.planning.sizes import problem_of_sizes
 from lanewise.linalg.problem import Operand, Problem
 from linalg.hopper_products import plan, product, some
 from linalg.warpgroup_cases import CASES, rounded
@@ -94,3 +95,30 @@ def test_rows_of_operands_may_end_within_a_word() -> None:
     report = lw.check(configured, *arguments, schedule="late")
     assert report.ok, report
     assert np.array_equal(pointers.out, sums.astype(np.float16))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tile", "more", "hints"),
+    [
+        ((100, 14336, 4096, "bf16"), (128, 128, 64), {}, "-f"),  # 117 MB, read once
+        ((300, 14336, 4096, "bf16"), (128, 128, 64), {}, "--"),  # three rows of tiles read it
+        ((100, 28672, 8192, "bf16"), (128, 128, 64), {}, "--"),  # 470 MB
+        ((100, 9000, 5000, "bf16"), (128, 128, 64), {}, "-f"),  # 90 MB, rows begin within lines
+        ((100, 12000, 5000, "bf16"), (128, 128, 64), {}, "--"),  # 120 MB
+        ((14336, 8, 4096, "bf16"), (128, 8, 64), {}, "ff"),  # B is little
+        ((300, 300, 16384, "bf16"), (128, 128, 64), {"groups": 4, "gather": True}, "ff"),
+        ((14336, 64, 4096, "f32"), (128, 64, 64), {"splits_a": True, "copy_b": True}, "f-"),  # 235 MB
+    ],
+)  # fmt: skip
+def test_what_is_read_once_is_given_up_first(sizes: Any, tile: Any, more: Any, hints: str) -> None:
+    """L2 is told of operands that one tile reads, if they are no larger than what it pays for."""
+    problem = problem_of_sizes(*sizes, layout="nt")
+    assert hopper.cache_hints(traits_of(problem, plan(tile, **more)), problem) == hints
+
+
+def test_an_operand_of_all_of_a_batch_is_read_again() -> None:
+    problem = problem_of_sizes(100, 4096, 4096, "bf16", layout="nt", batch=3)
+    shared = replace(problem, b=replace(problem.b, batch_stride=0))
+    chosen = plan((128, 128, 64))
+    assert hopper.cache_hints(traits_of(problem, chosen), problem) == "-f"
+    assert hopper.cache_hints(traits_of(shared, chosen), shared) == "--"

@@ -288,14 +288,14 @@ extern "C" __global__ void k(const float* x, float* y, int n) {
         (
             2,
             14,
-            "deadlock in block (0, 0, 0): the mbarrier at shared variable empty[0] lacks 128 of 128 arrivals in",
+            "deadlock in block (0, 0, 0): the mbarrier at shared variable empty[0] lacks 128 of 128 arrivals",
             "wait for parity 1 of empty[0] in the first round, and then for 0, 1, 0, …: it waits for what "
             "comes after it, and the phase before the first one counts as complete",
         ),
         (
             3,
             22,
-            "deadlock in block (0, 0, 0): the mbarrier at shared variable full[0] lacks 128 bytes (bytes come",
+            "deadlock in block (0, 0, 0): the mbarrier at shared variable full[0] lacks 128 bytes (bytes",
             "issue the copies that bring the other 128 bytes (copies: {}:16), or announce what the copies "
             "bring: 128 bytes fewer in expect_tx of full[0]",
         ),
@@ -343,14 +343,17 @@ extern "C" __global__ __cluster_dims__(2, 1, 1) void k(const float* x, float* y)
 
 def test_arrivals_at_the_mbarrier_of_another_block_than_meant_are_named(checked: Checked) -> None:
     x, y = np.ones(32, np.float32), np.zeros(32, np.float32)
-    stray = [finding for finding in checked(LEADER, 2, 2, 32, x, y) if "deadlock" in finding.message][0]
-    assert (
-        "the mbarrier at shared variable ready of the block of rank 0 lacks 32 of 64 arrivals"
-        in stray.message
-    )
+    stray = next(finding for finding in checked(LEADER, 2, 2, 32, x, y) if "deadlock" in finding.message)
+    assert "shared variable ready of the block of rank 0 lacks 32 of 64 arrivals" in stray.message
     assert stray.mend.startswith(
-        "let the threads of the block of rank 1 arrive at ready of the block of rank 0, by its address in that "
-        "block (mapa): 32 arrivals came to their own mbarrier"
+        "let the threads of the block of rank 1 arrive at ready of the block of rank 0, by its address in "
+        "that block (mapa): 32 arrivals came to their own mbarrier"
+    )
+    stray = next(finding for finding in checked(LEADER, 1, 2, 32, x, y) if "deadlock" in finding.message)
+    assert "shared variable full of the block of rank 0 lacks 128 bytes" in stray.message
+    assert stray.mend.startswith(
+        "let the copies of the block of rank 1 tell full of the block of rank 0 of their bytes, by its "
+        "address in that block (mapa): 128 bytes came to their own mbarrier"
     )
 
 
@@ -370,7 +373,7 @@ extern "C" __global__ void k(float* y) {
     [
         'asm volatile("st.shared.f32 [%0], %1;" :: "r"(a), "f"(v) : "memory");',
         'asm volatile("st.shared.f32 [%0], %1;"\n    :: "r"(a), "f"(v)\n    : "memory");',
-        'asm volatile(  // ")" ends nothing\n"{  // (\\n"\n"st.shared.f32 [%0], %1;"\n"}" :: "r"(a), "f"(v));',
+        'asm volatile(  // ")" ends no\n"{  // (\\n"\n"st.shared.f32 [%0], %1;"\n"}" :: "r"(a), "f"(v));',
     ],
 )
 def test_an_asm_statement_of_several_lines_is_its_callers(

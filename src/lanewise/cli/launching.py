@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from lanewise.cli.input.compiling import USUAL, Compilation, CompilingOptions
-from lanewise.cli.input.option_groups import valued
+from lanewise.cli.input.option_groups import flag, valued
 from lanewise.errors import LanewiseError
 from lanewise.hints import missing_file
 from lanewise.tracebacks import shorten
@@ -112,9 +112,9 @@ Args = Annotated[
 ]
 Unchecked = Annotated[
     bool,
-    typer.Option(
+    flag(
         "--unchecked",
-        help="Pass the arguments as they are, without a comparison with the kernel's signature in C++.",
+        "Pass the arguments as they are, without a comparison with the kernel's signature in C++.",
     ),
 ]
 Gpu = Annotated[
@@ -128,9 +128,9 @@ Gpu = Annotated[
 ]
 Bar = Annotated[
     bool | None,
-    typer.Option(
+    flag(
         "--progress/--no-progress",
-        help="Show a bar on stderr for launches that take over 2 seconds; by default on a terminal.",
+        "Show a bar on stderr for launches that take over 2 seconds; by default on a terminal.",
     ),
 ]
 

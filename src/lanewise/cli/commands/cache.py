@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from lanewise.cli.input.option_groups import flag
 from lanewise.cli.input.options import AsJson
 from lanewise.cli.terminal.answer import Answer, Cell, Table, facts
 from lanewise.cli.terminal.render import show
@@ -39,9 +40,9 @@ def cache(
     action: Annotated[
         Action, typer.Argument(help="Show what is kept, clear it, or print the folder.", show_default=False)
     ] = Action.SHOW,
-    path: Annotated[bool, typer.Option("--path", help="Print the folder alone, for scripts.")] = False,
+    path: Annotated[bool, flag("--path", "Print the folder alone, for scripts.")] = False,
     clear: Annotated[
-        bool, typer.Option("--clear", help="Remove the files that lanewise keeps there, and no others.")
+        bool, flag("--clear", "Remove the files that lanewise keeps there, and no others.")
     ] = False,
     json: AsJson = False,
 ) -> Callable[[], None]:

@@ -10,11 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from lanewise.cli.input.compiling import CompilingOptions
 from lanewise.cli.input.gpu_options import GpuChecks
-from lanewise.cli.input.option_groups import valued, with_groups
+from lanewise.cli.input.option_groups import flag, valued, with_groups
 from lanewise.cli.input.options import AsJson
 from lanewise.cli.launching import (
     FAILED,
@@ -55,31 +53,25 @@ class ReportOptions:
     """The options that say how reports are shown."""
 
     lines: Annotated[
-        bool, typer.Option("--lines", help="Show the source with counters and findings beside each line.")
+        bool, flag("--lines", "Show the source with counters and findings beside each line.")
     ] = False
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Let what wastes time count for the exit status, too.")
-    ] = False
+    strict: Annotated[bool, flag("--strict", "Let what wastes time count for the exit status, too.")] = False
     format: Annotated[
         Format,
-        typer.Option(
-            "--format", help="Write text, JSON, SARIF 2.1.0, or annotations that GitHub reads from a log."
-        ),
+        flag("--format", "Write text, JSON, SARIF 2.1.0, or annotations that GitHub reads from a log."),
     ] = Format.TEXT
     save: Annotated[
         Path | None,
         valued("--save", "FILE", "Write the report to a file as well: .html, .json, .sarif or .txt."),
     ] = None
     counters: Annotated[
-        bool,
-        typer.Option("--counters", help="Show the counters of the launch, as Nsight Compute names them."),
+        bool, flag("--counters", "Show the counters of the launch, as Nsight Compute names them.")
     ] = False
-    ptx: Annotated[
-        bool, typer.Option("--ptx", help="Show the instructions of the PTX and addresses of each finding.")
-    ] = False
+    ptx: Annotated[bool, flag("--ptx", "Show the instructions of the PTX and addresses of each finding.")] = (
+        False
+    )
     inlined: Annotated[
-        bool,
-        typer.Option("--inlined", help="Show the calls through which the line of a finding was inlined."),
+        bool, flag("--inlined", "Show the calls through which the line of a finding was inlined.")
     ] = False
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lanewise.cli.input.option_groups import valued, with_groups
+from lanewise.cli.input.option_groups import flag, valued, with_groups
 from lanewise.cli.input.options import ASource, Descriptor, InstructionText, StyleOptions
 from lanewise.cli.terminal.answer import Answer, Cell, Table, facts
 from lanewise.cli.terminal.render import show, style_of
@@ -44,15 +44,13 @@ class ProductOptions:
     ] = None
     scale_a: Annotated[Path | None, _file("--scale-a", "Block-scaled: the scale factors of A.")] = None
     scale_b: Annotated[Path | None, _file("--scale-b", "Block-scaled: the scale factors of B.")] = None
-    gemm: Annotated[
-        bool, typer.Option("--gemm", help="Whole matrices: repeat the instruction along M, N and K.")
-    ] = False
-    satfinite: Annotated[
-        bool, typer.Option("--satfinite", help="wmma: results clamped, as satf = true in CUDA C++.")
-    ] = False
-    convert: Annotated[
-        bool, typer.Option("--convert", help="Round numbers of other dtypes to the operands' formats.")
-    ] = False
+    gemm: Annotated[bool, flag("--gemm", "Whole matrices: repeat the instruction along M, N and K.")] = False
+    satfinite: Annotated[bool, flag("--satfinite", "wmma: results clamped, as satf = true in CUDA C++.")] = (
+        False
+    )
+    convert: Annotated[bool, flag("--convert", "Round numbers of other dtypes to the operands' formats.")] = (
+        False
+    )
     a_source: ASource = None
     descriptor: Descriptor = None
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lanewise.cli.input.compiling import CompilingOptions
-from lanewise.cli.input.option_groups import valued, with_groups
+from lanewise.cli.input.option_groups import flag, valued, with_groups
 from lanewise.cli.launching import (
     FAILED,
     Asked,
@@ -44,7 +44,7 @@ def debug(
     launching: LaunchOptions,
     compiling: CompilingOptions,
     check: Annotated[
-        bool, typer.Option("--check", help="Start at the first finding of the checker, and stop at each.")
+        bool, flag("--check", "Start at the first finding of the checker, and stop at each.")
     ] = False,
     limit: Annotated[
         int | None, valued("--limit", "MIB", "How much memory a recording may take, in MiB.", min=1)
@@ -56,8 +56,7 @@ def debug(
         ),
     ] = None,
     dap: Annotated[
-        bool,
-        typer.Option("--dap", help="Speak the Debug Adapter Protocol with an editor, on stdin and stdout."),
+        bool, flag("--dap", "Speak the Debug Adapter Protocol with an editor, on stdin and stdout.")
     ] = False,
     port: Annotated[
         int | None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lanewise.cli.input.option_groups import valued, with_groups
+from lanewise.cli.input.option_groups import flag, valued, with_groups
 from lanewise.cli.input.options import ArchName, StyleOptions
 from lanewise.cli.terminal.answer import Answer, Cell, Table
 from lanewise.cli.terminal.render import show, style_of
@@ -50,9 +50,7 @@ class Filters:
     shape: Annotated[
         str | None, valued("--shape", "SHAPE", "The shape, such as m16n8k16, or m64n*k16 for any N.")
     ] = None
-    sparse: Annotated[
-        bool | None, typer.Option("--sparse/--dense", help="Sparse forms only, or dense only.")
-    ] = None
+    sparse: Annotated[bool | None, flag("--sparse/--dense", "Sparse forms only, or dense only.")] = None
     kind: Annotated[
         str | None,
         valued(
@@ -60,7 +58,7 @@ class Filters:
         ),
     ] = None
     withdrawn: Annotated[
-        bool, typer.Option("--withdrawn", help="List also forms that later versions of PTX withdrew.")
+        bool, flag("--withdrawn", "List also forms that later versions of PTX withdrew.")
     ] = False
 
 
@@ -74,12 +72,9 @@ def list_forms(
     ] = None,
     *,
     filters: Filters,
-    count: Annotated[
-        bool, typer.Option("--count", help="Count the forms of each family on each arch.")
-    ] = False,
+    count: Annotated[bool, flag("--count", "Count the forms of each family on each arch.")] = False,
     every: Annotated[
-        bool,
-        typer.Option("--all", help="List every form; without this and any condition, families are counted."),
+        bool, flag("--all", "List every form; without this and any condition, families are counted.")
     ] = False,
     shown: StyleOptions,
 ) -> Callable[[], None]:

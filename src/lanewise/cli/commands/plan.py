@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lanewise.cli.input.option_groups import with_groups
+from lanewise.cli.input.option_groups import flag, with_groups
 
 if TYPE_CHECKING:
     from lanewise.linalg.problem import Operand, Problem
@@ -23,19 +23,15 @@ _TORCH_TYPES = {
 class ProductOptions:
     """What is multiplied, beside the sizes: types, layout, batch."""
 
-    dtype: Annotated[
-        str, typer.Option("--dtype", help="f16, bf16, f32, f64, e4m3, e5m2, s8, mxfp8, mxfp4, nvfp4.")
-    ] = "bf16"
-    out: Annotated[str | None, typer.Option("--out", help="The type of the result.")] = None
-    precision: Annotated[
-        str | None, typer.Option("--precision", help="How to multiply f32: as f32 or as tf32.")
-    ] = None
-    layout: Annotated[str, typer.Option("--layout", help="nn, nt, tn or tt: t for a transposed A or B.")] = (
-        "nn"
+    dtype: Annotated[str, flag("--dtype", "f16, bf16, f32, f64, e4m3, e5m2, s8, mxfp8, mxfp4, nvfp4.")] = (
+        "bf16"
     )
+    out: Annotated[str | None, flag("--out", "The type of the result.")] = None
+    precision: Annotated[str | None, flag("--precision", "How to multiply f32: as f32 or as tf32.")] = None
+    layout: Annotated[str, flag("--layout", "nn, nt, tn or tt: t for a transposed A or B.")] = "nn"
     batch: Annotated[int, typer.Option("--batch", min=1, help="How many products a batch has.")] = 1
     batch_invariant: Annotated[
-        bool, typer.Option("--batch-invariant", help="Choose the order of sums from N, K and types alone.")
+        bool, flag("--batch-invariant", "Choose the order of sums from N, K and types alone.")
     ] = False
 
 
@@ -45,12 +41,8 @@ def plan(
     n: Annotated[int, typer.Argument(min=1, help="Columns of B and of the result.")],
     k: Annotated[int, typer.Argument(min=1, help="Columns of A and rows of B.")],
     product: ProductOptions,
-    arch: Annotated[
-        str, typer.Option("--arch", help="sm_75 … sm_90a, sm_100a, sm_120, or a GPU.")
-    ] = "sm_90a",
-    regret: Annotated[
-        bool, typer.Option("--regret", help="Measure the plan and other candidates on this GPU.")
-    ] = False,
+    arch: Annotated[str, flag("--arch", "sm_75 … sm_90a, sm_100a, sm_120, or a GPU.")] = "sm_90a",
+    regret: Annotated[bool, flag("--regret", "Measure the plan and other candidates on this GPU.")] = False,
 ) -> None:
     """Say which plan `lw.matmul` has for a product: kernel, tile, stages, split, waves, bound, and why.
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lanewise.cli.input.compiling import CompilingOptions
-from lanewise.cli.input.option_groups import valued, with_groups
+from lanewise.cli.input.option_groups import flag, valued, with_groups
 from lanewise.cli.input.options import ArchName
 from lanewise.cli.launching import Asked, entry_of, launched_by, module_in, require_code, what_it_prints
 
@@ -33,9 +33,7 @@ def ptx(
     ] = None,
     *,
     compiling: CompilingOptions,
-    lines: Annotated[
-        bool, typer.Option("--lines/--no-lines", help="Keep the lines of the source (.loc).")
-    ] = False,
+    lines: Annotated[bool, flag("--lines/--no-lines", "Keep the lines of the source (.loc).")] = False,
 ) -> Callable[[], None]:
     """Compile CUDA C++ to PTX; a GPU, a driver or a host compiler are not needed.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lanewise.cli.input.compiling import CompilingOptions
-from lanewise.cli.input.option_groups import valued, with_groups
+from lanewise.cli.input.option_groups import flag, valued, with_groups
 from lanewise.cli.input.options import ArchName, AsJson
 from lanewise.cli.launching import (
     Asked,
@@ -56,12 +56,8 @@ def sass(
     shared: Annotated[
         int, valued("--shared", "BYTES", "Bytes of dynamic shared memory, to compute the occupancy.", min=0)
     ] = 0,
-    lines: Annotated[
-        bool, typer.Option("--lines", help="Show the lines of the source between the instructions.")
-    ] = False,
-    encodings: Annotated[
-        bool, typer.Option("--encodings", help="Show the bits of each instruction beside it.")
-    ] = False,
+    lines: Annotated[bool, flag("--lines", "Show the lines of the source between the instructions.")] = False,
+    encodings: Annotated[bool, flag("--encodings", "Show the bits of each instruction beside it.")] = False,
     json: AsJson = False,
 ) -> Callable[[], None]:
     """Show the machine code (SASS) of a kernel for an arch; without --arch, for that of the PTX.

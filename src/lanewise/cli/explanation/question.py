@@ -3,10 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import typer
-
 from lanewise.cli.explanation import holdings, layouts, summary
-from lanewise.cli.input.option_groups import valued
+from lanewise.cli.input.option_groups import flag, valued
 from lanewise.cli.terminal.answer import Answer
 from lanewise.errors import LanewiseError
 from lanewise.isa import Instruction
@@ -40,17 +38,14 @@ class Question:
         ),
     ] = None
     by_lane: Annotated[
-        bool,
-        typer.Option("--by-lane", help="With --operand: show lanes × registers instead of rows × columns."),
+        bool, flag("--by-lane", "With --operand: show lanes × registers instead of rows × columns.")
     ] = False
-    transpose: Annotated[bool, typer.Option("--transpose", help="With --operand: transpose the table.")] = (
-        False
-    )
+    transpose: Annotated[bool, flag("--transpose", "With --operand: transpose the table.")] = False
     inputs: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--inputs",
-            help="With an --element or --register of D: show also every element that it is computed from.",
+            "With an --element or --register of D: show also every element that it is computed from.",
         ),
     ] = False
     product: Annotated[
@@ -65,8 +60,8 @@ class Question:
         if self.operand is not None and asked and asked != ["--lane"]:
             raise LanewiseError(f"{asked[0]} names its operand itself; leave --operand {self.operand} out")
         whole = self.operand is not None and not asked
-        for name, flag in (("--by-lane", self.by_lane), ("--transpose", self.transpose)):
-            if flag and not whole:
+        for name, is_given in (("--by-lane", self.by_lane), ("--transpose", self.transpose)):
+            if is_given and not whole:
                 raise LanewiseError(f"{name} shapes the whole layout of an operand: give it with --operand")
         if self.inputs and self.element is None and self.register is None:
             raise LanewiseError(

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from lanewise.cli.input.option_groups import valued
+from lanewise.cli.input.option_groups import flag, valued
 from lanewise.errors import LanewiseError
 
 _COMPILING = "For CUDA C++"
@@ -57,11 +57,11 @@ CompilerOptions = Annotated[
 ]
 CompilerName = Annotated[
     Compiler,
-    typer.Option(
+    flag(
         "--compiler",
-        help="Compile with NVRTC, or with nvcc and the host's C++ compiler, which compile host code too. By "
+        "Compile with NVRTC, or with nvcc and the host's C++ compiler, which compile host code too. By "
         "default nvcc compiles what NVRTC cannot.",
-        rich_help_panel=_COMPILING,
+        panel=_COMPILING,
     ),
 ]
 

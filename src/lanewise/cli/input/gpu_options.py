@@ -7,9 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from lanewise.cli.input.option_groups import valued
+from lanewise.cli.input.option_groups import flag, valued
 from lanewise.errors import LanewiseError
 
 if TYPE_CHECKING:
@@ -20,10 +18,10 @@ if TYPE_CHECKING:
 _PANEL = "Programs on a virtual GPU (--gpu)"
 Streams = Annotated[
     bool,
-    typer.Option(
+    flag(
         "--streams",
-        help="Look for races between launches, copies and memsets on different streams as well.",
-        rich_help_panel=_PANEL,
+        "Look for races between launches, copies and memsets on different streams as well.",
+        panel=_PANEL,
     ),
 ]
 Only = Annotated[
@@ -39,10 +37,7 @@ First = Annotated[
     int | None,
     valued("--first", "N", "Check the first N launches; later ones run plainly.", min=1, panel=_PANEL),
 ]
-Fast = Annotated[
-    bool,
-    typer.Option("--fast", help="Run launches plainly and look at bounds alone.", rich_help_panel=_PANEL),
-]
+Fast = Annotated[bool, flag("--fast", "Run launches plainly and look at bounds alone.", panel=_PANEL)]
 ExecutorName = Annotated[
     str | None,
     valued(

@@ -1,6 +1,6 @@
 """Records of options: a command takes a dataclass, and each field of it is an option of the command line.
 
-Options that several commands share are declared once, by `valued`, and handed on together.
+Options that several commands share are declared once, by `valued` and `flag`, and handed on together.
 """
 
 from collections.abc import Callable
@@ -22,6 +22,11 @@ def valued(
     return typer.Option(
         name, metavar=metavar, help=help, rich_help_panel=panel, show_default=show_default, min=min, max=max
     )
+
+
+def flag(name: str, help: str, *, panel: str | None = None) -> object:
+    """Return an option without a value."""
+    return typer.Option(name, help=help, rich_help_panel=panel)
 
 
 def with_groups(command: Callable[..., T]) -> Callable[..., T]:

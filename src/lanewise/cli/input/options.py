@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from lanewise.cli.input.option_groups import valued
+from lanewise.cli.input.option_groups import flag, valued
 
 _STYLE = "How the answer is written"
 
@@ -20,11 +20,9 @@ InstructionWords = Annotated[list[str], typer.Argument(metavar="INSTRUCTION...",
 ArchName = Annotated[
     str | None, valued("--arch", "ARCH", "An arch such as sm_86, or a GPU such as 'RTX 4090'.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Write JSON.", rich_help_panel=_STYLE)]
-AsCsv = Annotated[bool, typer.Option("--csv", help="Write CSV, one table.", rich_help_panel=_STYLE)]
-AsMarkdown = Annotated[
-    bool, typer.Option("--markdown", help="Write Markdown tables.", rich_help_panel=_STYLE)
-]
+AsJson = Annotated[bool, flag("--json", "Write JSON.", panel=_STYLE)]
+AsCsv = Annotated[bool, flag("--csv", "Write CSV, one table.", panel=_STYLE)]
+AsMarkdown = Annotated[bool, flag("--markdown", "Write Markdown tables.", panel=_STYLE)]
 ASource = Annotated[
     str | None,
     valued("--a-source", "WHERE", "Of wgmma: A is in 'registers' or behind a 'descriptor' (the default)."),
@@ -35,9 +33,9 @@ Descriptor = Annotated[
 ]
 Stride = Annotated[
     bool | None,
-    typer.Option(
+    flag(
         "--stride/--no-stride",
-        help="Of wmma.load and wmma.store: the form with a stride operand (the default) or the one without.",
+        "Of wmma.load and wmma.store: the form with a stride operand (the default) or the one without.",
     ),
 ]
 

@@ -263,11 +263,12 @@ def _memory_bytes(case: Case, costs: Costs, element: Values) -> tuple[Values, Va
     """Return the bytes of operands, whose elements have a size, and of results: more where sectors are
     written in parts."""
     x, c = case, costs
-    readers_a, readers_b = ceiling(x.n, x.columns * x.along), ceiling(x.m, x.rows * x.across)
+    readers_a, matrices = ceiling(x.n, x.columns * x.along), _matrices(x)
+    readers_b = np.maximum(ceiling(_tiles_down(x, x.rows), x.across) / matrices, 1)
     rows = x.m * (1 + c.half_atoms * (x.lines_a < _SECTOR) + c.far_reads * (1 - 1 / readers_a))
     rows = rows * _share_of_planes(x)
     of_b = 1 + c.half_atoms * (x.lines_b < _SECTOR) + c.far_reads * (1 - 1 / readers_b)
-    reads = (rows + x.n * np.maximum(x.experts, 1) * of_b) * x.k * element * x.batch
+    reads = (rows + x.n * matrices * of_b) * x.k * element * x.batch
     lines = np.where(x.along_n > 0, x.m, x.n) * x.batch
     line_bytes, run, tile = (
         np.asarray(values).astype(int) for values in (x.line_bytes, _run_bytes(x), _tile_bytes(x))
@@ -278,6 +279,23 @@ def _memory_bytes(case: Case, costs: Costs, element: Values) -> tuple[Values, Va
     broken_box = c.broken_box * (1 - np.gcd(np.gcd(run, line_bytes), _SECTOR) / _SECTOR)
     edges = ceiling(x.line_bytes, tile) * broken + ceiling(x.line_bytes, run) * broken_box
     return reads, x.m * x.n * x.out_bytes * x.batch + lines * edges * np.where(x.warp > 0, c.warp_broken, 1.0)
+
+
+def _matrices(case: Case) -> Values:
+    """Return how many matrices B has that are read: experts with few rows in the mean may have none."""
+    x = case
+    return np.where(x.experts > 0, x.experts * x.m / (x.m + x.experts), 1.0)
+
+
+def _tiles_down(case: Case, rows: Values) -> Values:
+    """Return how many tiles of so many rows there are along M.
+
+    Of experts with many rows, the last tile is half empty in the mean; those with few have one tile each.
+    """
+    x = case
+    experts = _matrices(x)
+    high = rows * experts / x.m
+    return np.where(x.experts > 0, x.m / rows + experts * (2 + high) / (4 + high), ceiling(x.m, rows))
 
 
 def _share_of_planes(case: Case) -> Values:
@@ -365,12 +383,12 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     """Return the time of plans of the Hopper kernels.
 
     Products of a tile, its loads from L2, what one multiprocessor takes in and the latency of loads overlap
-    each other, and all of that overlaps the loads from memory. Each expert's last tile is half empty, say.
+    each other, and all of that overlaps the loads from memory.
     """
     c, x = costs, case
     size = x.across * x.along * x.split
     slots = np.where(size <= 2, gpu.multiprocessors, gpu.clustered) // size
-    high, wide = ceiling(x.m, x.rows * x.across) + x.experts // 2, ceiling(x.n, x.columns * x.along)
+    high, wide = ceiling(_tiles_down(x, x.rows), x.across), ceiling(x.n, x.columns * x.along)
     tiles = high * wide * x.batch * x.groups
     whole = tiles // slots
     rest = tiles - whole * slots

@@ -67,7 +67,7 @@ def is_delivered(load: Op, blocks: list[BasicBlock], arrivals: bool = True) -> b
         block, start, state = left.pop()
         ended = False
         for op in block.executed[start:]:
-            ended = op.site == load.site or (op.record.opcode == "tcgen05" and op.has("wait::ld"))
+            ended = op.site == load.site or (op.record.touches_tensor_memory and op.has("wait::ld"))
             if ended:
                 break
             if _arrives(op) if arrivals else op.record.waits in _BARRIERS:
@@ -97,6 +97,6 @@ def _arrives(op: Op) -> bool:
         return True
     if record.orders in (Order.FENCE, Order.CLUSTER_ARRIVAL):
         return True
-    arrives = record.opcode in ("bar", "barrier") or (record.opcode == "mbarrier" and op.has("arrive"))
-    commits = record.opcode == "tcgen05" and op.has("commit")
+    arrives = any(op.has(word) for word in ("arrive", "arrive_drop", "warp"))  # bar.warp.sync, too
+    commits = record.touches_tensor_memory and op.has("commit")
     return arrives or commits or any(access.releases for access in record.memory)

@@ -232,7 +232,7 @@ def _global_storer(module: ir.Module, space: str) -> ir.Function:
 
 @shared_function("store asynchronously", _STORE_ARGUMENTS)
 def storer(code: BlockCode) -> None:
-    """Issue a store of up to 16 bytes whose end an mbarrier is told."""
+    """Issue a store of up to 16 bytes, which an mbarrier counts."""
     made = _stored(code, "shared")
     made.to_shared(code["target"])
     made.told_to(code["barrier"])
@@ -279,7 +279,6 @@ def _write_zero(code: BlockCode) -> None:
     made.aligned(target, Wrong.BULK_STORE_ALIGNMENT, _ZEROED_UNIT)
     with code.when(size.differs(0)):
         zero_bytes(code, made.own_shared(target, size), size)
-    code.give(0)
 
 
 # groups -----------------------------------------------------------------------------------------------------

@@ -71,7 +71,6 @@ def _write_try_cancel(code: BlockCode) -> None:
             answer = call(code, storer(code.module), [code["frame"], code["site"], code["lane"], *store])
             with code.when(answer.differs(0)):
                 code.give(BlockAnswer.STOPPING)
-    code.give(0)
 
 
 def query_cancel(lanes: Lanes, op: Op) -> None:

@@ -130,4 +130,3 @@ def _write_copy(code: BlockCode) -> None:
         made.aligned(code[side], Wrong.MAP_ALIGNMENT, MAP_ALIGNMENT)
     target = made.host("global", code["target"], size, WRITE)
     copier(code, target, made.own_shared(code["source"], size), size)
-    code.give(0)

@@ -53,6 +53,18 @@ _MASK = (1 << 64) - 1
 _NAMED_FIRST = {abi.WAITS_FOR_SIBLINGS: 0, abi.WAITS_FOR_PHASE: 1}
 
 
+#: What mends faults that have no numbers of their own.
+_FAULT_MENDS = {
+    FaultKind.TRAP: "look at what leads to the trap: the kernel stops there on purpose",
+    FaultKind.ASSERTION: "look at what makes the condition of the assert false for this thread",
+    FaultKind.BAD_BRANCH: "bound the index of the branch by the number of its targets",
+    FaultKind.BAD_CALL: "give the pointer a function with these parameters before it is called",
+    FaultKind.WARPGROUP: (
+        "let all four warps of a warpgroup execute it, with the same descriptors and operands in all threads"
+    ),
+}
+
+
 class Endless(KernelFault):
     """A launch that can never end, found while it ran; it has the finding that says so."""
 
@@ -162,7 +174,7 @@ def _mend(launch: LaunchState, state: BlockState, op: Op) -> str:
             return product_mend(size, address, f"make the descriptor of {here} anew").spelled(language)
         case FaultKind.CLUSTER_BARRIER:
             return "wait once for each arrival at the barrier of the cluster"
-    return ""
+    return _FAULT_MENDS.get(FaultKind(state[BlockRecord.fault_kind]), "")
 
 
 def _is_of_cluster(launch: LaunchState, state: BlockState, op: Op, address: int) -> bool:

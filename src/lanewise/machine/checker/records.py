@@ -272,8 +272,8 @@ class LaneClocks(RecordLayout):
     #: How many groups of copies a lane has committed, and the epochs of the last ones.
     groups = per_lane()
     ring = per_lane(4, RING_LENGTH)
-    #: How many waits of a lane found copies complete; the epochs of the last ones, and the epochs up to which
-    #: the copies of the lane were complete then.
+    #: How many waits of a lane found copies complete, in all blocks; the epochs of the last ones, and the
+    #: epochs up to which the copies of the lane were complete then.
     waits = per_lane()
     waited_at = per_lane(4, WAITS_KEPT)
     waited_for = per_lane(4, WAITS_KEPT)

@@ -136,12 +136,9 @@ class Triage:
 
     def consider(self, kind: Suspicion, warp_frame: int, row: int, *values: int) -> None:
         """Decide on a suspicion: drop it, or add a finding."""
-        if kind is Suspicion.TENSOR_LANES_UNWRITTEN:
-            self.lanes_unwritten = True
-            self._hear(row, kind, 0)
-            return
         if kind.subject is Subject.CHECKER:
-            raise NotOnItsOwn
+            self._note_for_repetition(kind, row)
+            return
         numbers = dict(zip(kind.numbers, values, strict=True))
         state, warp = self._state(warp_frame)
         if self.reached.get((row, kind), Reach.THREAD) >= self._race_reach(kind, state, warp, numbers):
@@ -217,6 +214,13 @@ class Triage:
         if advice and kind is Suspicion.TENSOR_LOAD_UNAWAITED:
             finding = replace(finding, message=f"{finding.message}. {_DELIVERED}")
         self.add(self._read_too_early(finding, facts), (row, kind))
+
+    def _note_for_repetition(self, kind: Suspicion, row: int) -> None:
+        """Note that the launch has to be repeated: at once, or with the lanes of tensor memory followed."""
+        if kind is not Suspicion.TENSOR_LANES_UNWRITTEN:
+            raise NotOnItsOwn
+        self.lanes_unwritten = True
+        self._hear(row, kind, 0)
 
     def _read_too_early(self, finding: Finding, facts: Facts) -> Finding:
         """Return an unordered write of tensor memory that was read before without a value as that read."""

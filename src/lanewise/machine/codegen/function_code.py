@@ -356,13 +356,20 @@ def shared_code(
     *,
     quickly: bool = False,
 ) -> ir.Function:
-    """Declare a shared function of the frame and of more numbers."""
+    """Declare a shared function of the frame and of more numbers; unless another is given, it returns 0."""
     type = ir.FunctionType(ir.WORD, [ir.LONG] * (1 + len(more)))
 
     def write_function(module: ir.Module, name: str) -> None:
-        write(BlockCode(module, name, more, ""))
+        code = BlockCode(module, name, more, "")
+        write(code)
+        _end(code)
 
     return shared(module, name, type, write_function, quickly=quickly)
+
+
+def _end(code: FunctionCode) -> None:
+    if not code.builder.block.end:
+        code.give(0)
 
 
 def shared_function(
@@ -384,7 +391,9 @@ def shared_routine(
 
     def declaring(write: Callable[[FunctionCode], None]) -> Callable[[ir.Module], ir.Function]:
         def write_function(module: ir.Module, name: str) -> None:
-            write(FunctionCode(module, name, arguments, result, ""))
+            code = FunctionCode(module, name, arguments, result, "")
+            write(code)
+            _end(code)
 
         return lambda module: shared(module, name, type, write_function, quickly=quickly)
 

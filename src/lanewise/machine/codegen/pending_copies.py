@@ -78,7 +78,6 @@ def keep(code: BlockCode) -> None:
         kept.set(field, value)
     _tell(code, kept, 0)
     copies.set(ThreadCopies.count, count + 1)
-    code.give(0)
 
 
 def _drop(code: BlockCode, copies: Record, done: Value) -> None:
@@ -107,7 +106,6 @@ def finish(code: BlockCode) -> None:
     """`finish_copies(frame, lane)`: all copies of a lane take effect, as an mbarrier tracks them."""
     copies = _copies_of(code, code["lane"])
     _carry_out_groups(code, copies, copies.get(ThreadCopies.groups) + 1)
-    code.give(0)
 
 
 @shared_function("commit_copies", STEP_ARGUMENTS)
@@ -118,7 +116,6 @@ def commit(code: BlockCode) -> None:
     with code.each_lane(code["active"].to(U32)) as lane:
         copies = _copies_of(code, lane)
         copies.set(ThreadCopies.groups, copies.get(ThreadCopies.groups) + 1)
-    code.give(0)
 
 
 @shared_function("wait_copies", STEP_ARGUMENTS)
@@ -129,7 +126,6 @@ def wait(code: BlockCode) -> None:
     with code.each_lane(code["active"].to(U32)) as lane:
         copies = _copies_of(code, lane)
         _carry_out_groups(code, copies, copies.get(ThreadCopies.groups) - code.record("operands").get(_KEPT))
-    code.give(0)
 
 
 def forget_copies(code: FunctionCode, block: Record) -> None:

@@ -117,7 +117,6 @@ def issue(code: BlockCode) -> None:
     queue.set(PendingOperations.count, count + 1)
     with code.when(at_once):  # after the earlier ones of its pipe
         code.give(_complete_at(code, block, count))
-    code.give(0)
 
 
 # completion -------------------------------------------------------------------------------------------------
@@ -272,7 +271,6 @@ def commit(code: BlockCode) -> None:
             is_open = operation.get(AsyncOperation.group).equals(OPEN_GROUP)
             with code.when(is_open & _is_of(code, operation, lane)):
                 operation.set(AsyncOperation.group, number)
-    code.give(0)
 
 
 @shared_function("wait_bulk_group", STEP_ARGUMENTS, quickly=True)
@@ -297,7 +295,6 @@ def wait(code: BlockCode) -> None:
                     answer = _complete_at(code, block, index)
                     with code.when(answer.differs(0)):
                         code.give(BlockAnswer.STOPPING)
-    code.give(0)
 
 
 def _staged(code: BlockCode, queue: Record, operation: Record) -> Value:

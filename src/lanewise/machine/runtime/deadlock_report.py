@@ -96,12 +96,12 @@ class ShortBarrier(NamedTuple):
     """A named barrier that fewer threads have come to than it counts, and that no other thread comes to."""
 
     number: int
-    count: int
+    threads: int
     come: int
     lane: WaitingLane
 
     def __str__(self) -> str:
-        return f"barrier {self.number} counts {self.count} threads, and no more than {self.come} come to it"
+        return f"barrier {self.number} counts {self.threads} threads, and no more than {self.come} come to it"
 
 
 def waiting_lanes(launch: LaunchState, stuck: list[BlockState]) -> Iterator[WaitingLane]:

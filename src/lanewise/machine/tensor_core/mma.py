@@ -70,7 +70,6 @@ def _product_step(code: BlockCode) -> None:
     function = function_at(code, address, 3)
     given = [code["frame"], words.address + 8, code.constant(i64, 0)]
     code.builder.call(function, [value.handle for value in given])
-    code.give(0)
 
 
 def _operands(op: Op, instruction: Instruction) -> tuple[dict[str, list[Register]], list[ResolvedOperand]]:

@@ -85,7 +85,6 @@ def gather(module: ir.Module, bits: int, major: Major, turned: bool) -> ir.Funct
             store_lines(code, out, lines, group, piece, turned)
 
         each_piece(code, code["descriptor"], major, code["groups"], code["pieces"], body)
-        code.give(0)
 
     name = f"wgmma {bits}-bit {major}-major {'columns' if turned else 'rows'}"
     return shared_code(module, name, GATHER_ARGUMENTS, write)
@@ -141,7 +140,6 @@ def a_from_registers(code: BlockCode) -> None:
             value = registers[register].get(4 * lane, u32, 4) ^ sign
             place = code["pitch"] * (warp * WARP_ROWS + row) + piece * PIECE_BYTES
             code.record("out").pointer(place, u32).store(value)
-    code.give(0)
 
 
 #: Rows of a tile whose accumulators lie in neighbouring lanes and that are moved together.
@@ -168,7 +166,6 @@ def _accumulators(module: ir.Module, name: str, slot_bits: int, move: str) -> ir
                 else:
                     words = records[even // 2].pointer(4 * first, u16)
                     _move_halves(words, rows, move)
-        code.give(0)
 
     return shared_code(module, name, REGISTER_ARGUMENTS, write)
 

@@ -262,7 +262,6 @@ def _widened(module: ir.Module, form: Form) -> ir.Function:
 
     def write(code: BlockCode) -> None:
         _convert(code, form, "a", "raw", "elements", ROWS * form.k)
-        code.give(0)
 
     return shared_code(module, f"wgmma A of {form.model.a.name} widened", ("raw", "elements"), write)
 
@@ -279,7 +278,6 @@ def _in_strips(module: ir.Module, form: Form) -> ir.Function:
                 value = raw.load(k * columns + strip * form.strip + first, together)
                 place = (strip * form.k + k) * form.strip + first
                 out.store(_element(form, "b", value), place)
-        code.give(0)
 
     name = f"wgmma B of {form.model.b.name} k{form.k} in strips of {form.strip}"
     return shared_code(module, name, ("raw", "elements", "strips"), write)
@@ -308,7 +306,6 @@ def _spread(module: ir.Module, form: Form) -> ir.Function:
         registers = Registers(code, metadata.handle, [code.constant(u64, 0)], 32)
         places = range(form.k)
         selections.spread(code, {"metadata": registers}, code.pointer("packed", kind), dense, list(places))
-        code.give(0)
 
     arguments = ("selectors", "places", "metadata", "raw", "packed", "dense")
     name = f"wgmma sparse A of {form.model.a.name} k{form.k} {'fused' if form.fused else 'plain'}"

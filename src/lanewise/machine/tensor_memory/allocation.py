@@ -260,7 +260,6 @@ def _write_dealloc(code: BlockCode) -> None:
         partner = other_block(code, code.block)
         with code.when(partner.get(BlockRecord.ended).equals(0)):
             _wake(code, partner)
-    code.give(0)
 
 
 def relinquish_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
@@ -275,4 +274,3 @@ def _write_relinquish(code: BlockCode) -> None:
     with code.when(words.get(_PAIRED).differs(0)):
         _need_pair(code, words)
     allocator_of(code, code.block).set(TensorAllocator.relinquished, 1)
-    code.give(0)

@@ -98,4 +98,3 @@ def _executor(code: FunctionCode) -> None:
         address = operation.get(AsyncOperation.barrier_address)
         fault_in(code, operation, FaultKind.MBARRIER, address, wrong - 1)
         code.give(BlockAnswer.STOPPING)
-    code.give(0)

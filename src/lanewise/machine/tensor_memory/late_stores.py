@@ -111,4 +111,3 @@ def _write_wait(code: BlockCode) -> None:
     answer = complete_pipe(code, code.block, pipe_of(code.frame.get(WarpFrame.index)))
     with code.when(answer.differs(0)):
         code.give(BlockAnswer.STOPPING)
-    code.give(0)

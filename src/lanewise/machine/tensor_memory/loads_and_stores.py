@@ -171,7 +171,6 @@ def _mover(module: ir.Module, form: Form) -> ir.Function:
         _move(code, form, move, lambda number: _data(code, words, number).address)
         if form.storing:
             tell_store(code, words.get(0), move)
-        code.give(0)
 
     return shared_code(module, form.name, STEP_ARGUMENTS, write)
 
@@ -334,7 +333,6 @@ def _reducing(module: ir.Module, op: Op, form: Form) -> ir.Function:
             reduced.set(chosen.view(type))
         target = words.get(count * 8 + _REGISTERS)
         code.frame.pointer(target, u32).store(reduced.get().view(u32))
-        code.give(0)
 
     verb = "max" if larger else "min"
     return shared_code(module, f"{form.name} {verb} {options} {kind}", STEP_ARGUMENTS, write)

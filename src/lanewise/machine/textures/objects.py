@@ -93,4 +93,3 @@ def _find_row(code: FunctionCode) -> None:
         with code.when(fits):
             code.give(row.address)
     record_fault(code, block, FaultKind.BAD_TEXTURE, code["site"], code["lane"], code["handle"], 0)
-    code.give(0)

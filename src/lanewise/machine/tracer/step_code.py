@@ -153,7 +153,6 @@ def enter(code: BlockCode) -> None:
         code.give(0)
     with code.loop(words.get(24)) as number:
         _write_addresses(code, Record(code, words.address + 32 + number * ENTER_WORDS), payload, active)
-    code.give(0)
 
 
 def _write_addresses(code: BlockCode, access: Record, payload: Value, active: Value) -> None:
@@ -215,7 +214,6 @@ def leave(code: BlockCode) -> None:
             access.get(LEAVE_FLAGS), access.get(LEAVE_SITE),
         )  # fmt: skip
     _complete(code, tracer)
-    code.give(0)
 
 
 @shared_function("trace_note", STEP_ARGUMENTS)
@@ -234,7 +232,6 @@ def note(code: BlockCode) -> None:
             _copy_registers(code, payload, entry.address + 40, count)
             _complete(code, tracer)
         position.set(entry.address + 40 + count * REGISTER_WORDS)
-    code.give(0)
 
 
 def barrier_done(code: FunctionCode, block: Record, barrier: Value) -> None:

@@ -75,7 +75,6 @@ def step(module: ir.Module, op: Op, kernel: Kernel) -> Step | None:
         here = AddressSlot(RegisterSlot.like(start, from_offset), from_displacement)
         last = RegisterSlot.like(rest, shortens) if rest is not None else None
         _copy(code, site, there, here, size, last, code["active"].to(U32))
-        code.give(0)
 
     name = f"cp.async {size} {to.bits} {start.bits} {kind}"
     function = shared_code(module, name, STEP_ARGUMENTS, write)

@@ -252,7 +252,6 @@ def arrive_once(code: FunctionCode) -> None:
     with code.when(pending.equals(0)):
         code.give(3)
     _store_phase(code, place, word - (1 << PENDING))
-    code.give(0)
 
 
 def _store_phase(code: FunctionCode, place: Pointer, word: Value) -> None:
@@ -282,4 +281,3 @@ def complete_bytes(code: FunctionCode) -> None:
         code.give(5)
     mask = ((1 << BYTES_BITS) - 1) << BYTES
     _store_phase(code, place, (word & ~mask) | ((left.view(U64) << BYTES) & mask))
-    code.give(0)

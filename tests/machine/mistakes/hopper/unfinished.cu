@@ -167,3 +167,49 @@ extern "C" __global__ void counted_by_another_thread(const float* x, float* y, f
     if (T == 0) bulk_wait<0>();  //-
     if (before == 3) z[T] = y[T];  //!
 }
+
+//@ proxies | asynchronous copy/proxy/race/uninitialised | 1, 256 | f32[512], f32[512]=0 | an mbarrier tracks the copies, and the warpgroup that multiplies does not wait for it
+extern "C" __global__ void wgmma_of_tracked_copies(const float* x, float* y) {
+    __shared__ __align__(1024) float a[64 * 8], b[8 * 8];
+    __shared__ u64 full;
+    if (T == 0) init(full, 128), fence_init();
+    __syncthreads();
+    if (T >= 128) {
+        for (int i = T - 128; i < 512; i += 128) copy(a + i, x + i);  //!
+        if (T < 192) copy(b + T - 128, x + T - 128);  //!
+        asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared(&full)) : "memory");
+    }
+    __syncthreads();
+    if (T < 128) {
+        float d[4] = {};
+        wait(full, 0);  //+
+        fence_async_shared();
+        wgmma_fence();
+        wgmma(d, plain(a), plain(b));  //!
+        wgmma_commit();
+        wgmma_wait<0>();
+        for (int i = 0; i < 4; i++) y[T * 4 + i] = d[i];
+        wait(full, 0);
+    }
+}
+
+//@ proxies | asynchronous copy/proxy | 1, 64 | f32[32], f32[32]=0 | the arrival that tracks copies stands before them, and another thread stores what they write
+extern "C" __global__ void tracked_before_copies(const float* x, float* y) {
+    __shared__ __align__(128) float s[32];
+    __shared__ u64 full;
+    if (T == 0) init(full, 32), fence_init();
+    __syncthreads();
+    if (T < 32) {
+        asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared(&full)) : "memory");  //-
+        copy(s + T, x + T);  //!
+        asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared(&full)) : "memory");  //+
+    }
+    __syncthreads();
+    if (T == 32) {
+        wait(full, 0);
+        fence_async_shared();
+        bulk_store(y, s, 128);  //!
+        bulk_commit();
+        bulk_wait<0>();
+    }
+}

@@ -414,8 +414,8 @@ def access(frame: WarpFrame, site: int, active: int) -> None:
     if active == 0:
         return
     row = row_of(frame, site)
-    is_matrix = row.flags & (Flag.MATRIX | Flag.TILE) != 0
-    if is_matrix:
+    of_warp = row.flags & (Flag.MATRIX | Flag.TILE | Flag.BY_ONE_LANE) != 0
+    if of_warp and row.flags & Flag.BY_ONE_LANE == 0:
         meet(frame, active)
     watch = watch_of_running(frame)
     note_strays(watch, active)
@@ -427,17 +427,20 @@ def access(frame: WarpFrame, site: int, active: int) -> None:
     made.flags = row.flags
     made.size = row.access_size
     find_addresses(made)
-    left = 1 << lowest_bit(active) if row.flags & Flag.BY_ONE_LANE != 0 else active
-    if is_matrix:
-        shape(made)
-        left = row.lanes_read & EVERY_LANE
+    left = active
+    if of_warp:
+        if row.flags & Flag.BY_ONE_LANE != 0:
+            left = 1 << lowest_bit(active)
+        else:
+            shape(made)
+            left = row.lanes_read & EVERY_LANE
     lanes = count_bits(left)
     row.requests += 1
     row.threads += lanes
     row.moved_bytes += lanes * row.access_size
     while left != 0:
         left &= ~access_region(made, left)
-    if is_matrix:
+    if of_warp and row.flags & Flag.BY_ONE_LANE == 0:
         meet(frame, active)
 
 

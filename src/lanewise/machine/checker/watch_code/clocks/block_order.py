@@ -312,22 +312,23 @@ def waited_until(lanes: LaneClocks, lane: int, epoch: int, behind: int) -> int:
 
 
 @inlined
-def wait_for_groups(watch: BlockWatch, lane: int, behind: int) -> None:
+def wait_for_groups(watch: BlockWatch, lane: int, behind: int) -> bool:
     """A lane has waited for its groups of copies but the latest ones; a negative number: for all copies.
 
-    What the copies wrote counts as written now: a fence between the proxies has to follow.
+    Return whether there were copies of which it did not know that they are complete.
     """
     lanes, epoch = watch.running_lanes, watch.epoch
     before, done = lanes.copied[lane], waited_until(lanes, lane, epoch, behind)
-    if done > before:
-        lanes.copied[lane] = done
-        if lanes.issued[lane] > before:
-            place = lanes.waits[lane] & (records.WAITS_KEPT - 1)
-            lanes.waited_at[place][lane] = epoch
-            lanes.waited_for[place][lane] = done
-            lanes.waits[lane] += 1
-            if follows_async():
-                note_written(watch, 1 << lane, shared=True)
+    if done <= before:
+        return False
+    lanes.copied[lane] = done
+    if lanes.issued[lane] <= before:
+        return False
+    place = lanes.waits[lane] & (records.WAITS_KEPT - 1)
+    lanes.waited_at[place][lane] = epoch
+    lanes.waited_for[place][lane] = done
+    lanes.waits[lane] += 1
+    return True
 
 
 @compiled()
@@ -357,5 +358,10 @@ def order(frame: WarpFrame, site: int, active: int) -> None:
             commit_group(watch.running_lanes, lane, watch.epoch)
     if kind == OrderKind.WAIT:
         watch.fresh = 1
+        waited = 0
         for lane in set_bits(active):
-            wait_for_groups(watch, lane, behind)
+            if wait_for_groups(watch, lane, behind):
+                waited |= 1 << lane
+        # What the copies wrote counts as written now: a fence between the proxies has to follow.
+        if follows_async():
+            note_written(watch, waited, shared=True)

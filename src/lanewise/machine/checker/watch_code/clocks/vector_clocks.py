@@ -158,7 +158,6 @@ def begin_block(watch: BlockWatch, linear: int) -> None:
         lanes.groups = 0
         lanes.issued = 0
         lanes.copied = 0
-        lanes.waits = 0
     watch.own_after = now
     watch.followed_count = 0
     if watch.remote_accesses != 0:

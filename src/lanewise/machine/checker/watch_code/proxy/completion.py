@@ -85,17 +85,19 @@ def async_finished(watch: BlockWatch, epoch: int, me: int, reads: bool) -> bool:
 
 
 @inlined
-def copied_by(lanes: LaneClocks, lane: int, time: int) -> int:
-    """Return the epoch up to which a lane knew its copies to be complete, at an earlier epoch.
+def copied_by(watch: BlockWatch, lanes: LaneClocks, lane: int, time: int) -> int:
+    """Return the epoch up to which a lane of the block knew its copies to be complete, at an earlier epoch.
 
     If so many waits came since that those before are not on record, the last one counts.
     """
     count = lanes.waits[lane]
-    for age in range(min(count, records.WAITS_KEPT)):
+    for age in range(records.WAITS_KEPT):
         place = (count - 1 - age) & (records.WAITS_KEPT - 1)
+        if lanes.waited_at[place][lane] < watch.start:  # there are no more in this block
+            return 0
         if lanes.waited_at[place][lane] <= time:
             return lanes.waited_for[place][lane]
-    return lanes.copied[lane] if count > records.WAITS_KEPT else 0
+    return lanes.copied[lane]
 
 
 @compiled()
@@ -109,12 +111,12 @@ def landed(watch: BlockWatch, epoch: int, lane: int) -> int:
         return epoch
     lanes = watch.lane_clocks[local]
     count, waited = lanes.waits[lane], epoch
-    for age in range(min(count, records.WAITS_KEPT)):
+    for age in range(records.WAITS_KEPT):
         place = (count - 1 - age) & (records.WAITS_KEPT - 1)
-        if lanes.waited_for[place][lane] < epoch:
+        if lanes.waited_for[place][lane] < epoch:  # or there are no more in this block
             return waited
         waited = lanes.waited_at[place][lane]
-    return waited if count <= records.WAITS_KEPT else epoch
+    return epoch
 
 
 @inlined
@@ -143,7 +145,7 @@ def finished(watch: BlockWatch, epoch: int, who: int, me: int) -> bool:
     if in_block(watch, local):
         # Published after its own lane had waited for it, or by the mbarrier that tracks it.
         shown = max(clock.seen[local], clock.glimpsed_seen[local])
-        waited = copied_by(watch.lane_clocks[local], lane, max(shown, clock.acquired))
+        waited = copied_by(watch, watch.lane_clocks[local], lane, max(shown, clock.acquired))
         tracked = min(watch.clocks[local].tracked, max(acquired, clock.glimpsed_seen[local]))
         return max(clock.seen_copies[local], waited, tracked) >= epoch
     return True

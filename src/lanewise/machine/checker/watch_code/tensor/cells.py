@@ -224,6 +224,22 @@ def is_allocated(frame: WarpFrame, home: BlockWatch, column: int) -> bool:
     return (home is not watch_of(frame.block)) | ((allocated >> (column // UNIT)) & 1 != 0)
 
 
+@compiled()
+def tell_unwritten(
+    frame: WarpFrame, row: int, home: BlockWatch, group: int, column: int, me: int, flags: int, is_all: bool
+) -> None:
+    """Report that an instruction reads columns of which some, or all, have no value; one of them is given."""
+    needs_every = flags & (TensorFlag.EVERY_CELL | TensorFlag.EVERY_COLUMN) != 0
+    operand = flags >> OPERAND_SHIFT
+    if is_all | needs_every:
+        writer = tensor_cell(home, group, column).writer
+        is_hollow = (writer != 0) & (writer != me)
+        kind = Suspicion.TENSOR_HOLLOW if is_hollow else Suspicion.TENSOR_UNWRITTEN
+        tell(frame, row, kind, group, column, operand, 0, me)
+    elif flags & TensorFlag.ADVISES != 0:
+        tell(frame, row, Suspicion.TENSOR_PARTLY_UNWRITTEN, 0, column, operand, 0, me)
+
+
 @inlined
 def extent_of(first: int, columns: int, flags: int) -> int:
     """Return the extent of an operation of the pipe that writes; 0 of other instructions."""
@@ -347,12 +363,4 @@ def look_at_cells(
             unwritten += 1
     # Columns that are not allocated are a fault.
     if reads & (unwritten > 0) and is_allocated(frame, home, first_unwritten):
-        is_error = every_cell | (flags & TensorFlag.EVERY_COLUMN != 0) | (unwritten == columns)
-        operand = flags >> OPERAND_SHIFT
-        if is_error:
-            writer = tensor_cell(home, group_unwritten, first_unwritten).writer
-            is_hollow = (writer != 0) & (writer != me)
-            kind_of_read = Suspicion.TENSOR_HOLLOW if is_hollow else Suspicion.TENSOR_UNWRITTEN
-            tell(frame, row, kind_of_read, group_unwritten, first_unwritten, operand, 0, me)
-        elif flags & TensorFlag.ADVISES != 0:
-            tell(frame, row, Suspicion.TENSOR_PARTLY_UNWRITTEN, 0, first_unwritten, operand, 0, me)
+        tell_unwritten(frame, row, home, group_unwritten, first_unwritten, me, flags, unwritten == columns)
