@@ -32,7 +32,6 @@ from lanewise.machine.checker.watch_code.proxy.async_clocks import (
     begin_operation,
     first_of_group,
     operation,
-    running_clock,
 )
 from lanewise.machine.checker.watch_code.proxy.async_runs import begin_runs, look_at_run
 from lanewise.machine.checker.watch_code.proxy.extents import Extent
@@ -100,6 +99,18 @@ def is_released(watch: BlockWatch, epoch: int) -> bool:
 
 
 @inlined
+def is_acquired(watch: BlockWatch, epoch: int) -> bool:
+    """Return whether a thread of the block has acquired tensor maps since one was changed in an epoch.
+
+    A fence between proxies may lie anywhere on the way from the change to the copy.
+    """
+    last = 0
+    for index in range(watch.warps):
+        last = max(last, largest(async_clock(watch, index).map_fenced))
+    return last >= epoch
+
+
+@inlined
 def check_map_in(frame: WarpFrame, row: int, copy: AsyncOperation, shadow: AllocationShadow) -> None:
     """Report a tensor map in an allocation that was changed, if no fences have followed."""
     offset, lane = copy.map - shadow.host, copy.lane
@@ -111,7 +122,7 @@ def check_map_in(frame: WarpFrame, row: int, copy: AsyncOperation, shadow: Alloc
             newest = cell.write_epoch & records.EPOCHS
             writer = cell.writer
     watch, first = watch_of(frame.block), shadow.first + offset
-    if newest > running_clock(watch).map_fenced[lane]:
+    if newest > 0 and not is_acquired(watch, newest):
         suspect(Suspicion.MAP_UNFENCED, frame, row, lane, first, newest, writer)
     elif newest > 0 and not is_released(watch, newest):
         suspect(Suspicion.MAP_UNRELEASED, frame, row, lane, first, newest, writer)

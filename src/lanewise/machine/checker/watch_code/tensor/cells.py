@@ -249,11 +249,15 @@ def extent_of(first: int, columns: int, flags: int) -> int:
 
 
 @inlined
-def is_lost(home: BlockWatch, cell: TensorCell, extent: int) -> bool:
-    """Return whether nobody has read what the pipe wrote to a cell that an operation like it overwrites."""
+def is_lost(home: BlockWatch, cell: TensorCell, extent: int, me: int) -> bool:
+    """Return whether nobody has read what the pipe wrote to a cell that an operation like it overwrites.
+
+    If lanes of one warp issue the same instruction, that is the mistake, and is reported by itself.
+    """
     is_unread = (cell.loaded < home.start) & (cell.used < home.start)
     is_same_kind = (cell.extent != 0) & ((cell.extent ^ extent) & EXTENT_SUMS == 0)
-    return is_unread & is_same_kind
+    is_same_site = cell.writer >> records.SITE_SHIFT == me >> records.SITE_SHIFT
+    return is_unread & is_same_kind & ((not is_same_site) | (lane_of(cell.writer) == lane_of(me)))
 
 
 @compiled()
@@ -271,7 +275,7 @@ def look_at_overwritten(
             if (groups >> group) & 1 != 0:
                 cell = tensor_cell(home, group, column)
                 cells += 1
-                if (cell.written >= home.start) and is_lost(home, cell, extent):
+                if (cell.written >= home.start) and is_lost(home, cell, extent, me):
                     lost += 1
                     if (cell.extent != extent) & (is_told == 0):
                         is_told = 1
