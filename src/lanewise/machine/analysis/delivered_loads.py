@@ -51,26 +51,22 @@ class _Needed:
             self.depends[register] = bits | kept
 
 
-def is_delivered(load: Op, blocks: list[BasicBlock], arrivals: bool = True) -> bool:
-    """Return whether all that a tcgen05.ld loads is needed before its thread arrives anywhere.
-
-    Without `arrivals` only barriers that the thread waits at count, as before columns are freed.
-    """
+def is_delivered(load: Op, blocks: list[BasicBlock]) -> bool:
+    """Return whether all that a tcgen05.ld loads is needed before its thread arrives anywhere."""
     loaded = sorted(registers_of(load).written)
     everything = (1 << len(loaded)) - 1
     first = _Needed(0, {register: 1 << number for number, register in enumerate(loaded)})
-    begin = next(block for block in blocks if any(op.site == load.site for op in block.executed))
-    place = next(place for place, op in enumerate(begin.executed) if op.site == load.site)
+    begin, place = _place_of(load, blocks)
     known: dict[int, _Needed] = {}
     left: list[tuple[BasicBlock, int, _Needed]] = [(begin, place + 1, first)]
     while left:
         block, start, state = left.pop()
         ended = False
         for op in block.executed[start:]:
-            ended = op.site == load.site or (op.record.touches_tensor_memory and op.has("wait::ld"))
+            ended = _begins_anew(op, load)
             if ended:
                 break
-            if _arrives(op) if arrivals else op.record.waits in _BARRIERS:
+            if _arrives(op):
                 if state.needed != everything:
                     return False
                 ended = True
@@ -88,6 +84,51 @@ def is_delivered(load: Op, blocks: list[BasicBlock], arrivals: bool = True) -> b
                 continue
             left.append((following, 0, known[following.number].copy()))
     return True
+
+
+def is_used_behind_a_barrier(load: Op, blocks: list[BasicBlock]) -> bool:
+    """Return whether a way leads from a tcgen05.ld over a barrier to the first use of what it loads.
+
+    Only then it matters that columns are freed behind the barrier: a GPU has delivered what was used before,
+    and what nobody uses may be anything. Copies of registers are no use of them.
+    """
+    begin, place = _place_of(load, blocks)
+    known: dict[tuple[int, bool], set[int]] = {}
+    left = [(begin, place + 1, False, set(registers_of(load).written))]
+    while left:
+        block, start, crossed, unused = left.pop()
+        for op in block.executed[start:]:
+            if _begins_anew(op, load):
+                unused.clear()
+                break
+            read, written = registers_of(op)
+            copies, uses = op.record.opcode == "mov", not unused.isdisjoint(read)
+            if uses and crossed and not copies:
+                return True
+            crossed = crossed or op.record.waits in _BARRIERS
+            if op.guard is None:
+                unused -= set(written) if copies else {*read, *written}
+            if uses and copies:
+                unused |= set(written)
+        for following in successors(block) if unused and block.end not in _CALLS else ():
+            before = known.setdefault((following.number, crossed), set())
+            if not unused <= before:
+                before |= unused
+                left.append((following, 0, crossed, set(before)))
+    return False
+
+
+def _place_of(load: Op, blocks: list[BasicBlock]) -> tuple[BasicBlock, int]:
+    """Return the basic block of an instruction, and its place there."""
+    places = (
+        (block, place) for block in blocks for place, op in enumerate(block.executed) if op.site == load.site
+    )
+    return next(places)
+
+
+def _begins_anew(op: Op, load: Op) -> bool:
+    """Return whether a way from a load ends at an instruction: a wait for loads, or the load itself."""
+    return op.site == load.site or (op.record.touches_tensor_memory and op.has("wait::ld"))
 
 
 def _arrives(op: Op) -> bool:

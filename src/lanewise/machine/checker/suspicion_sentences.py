@@ -203,7 +203,7 @@ class Suspicion(IntEnum):
     #: A tensor map is used that was changed, without a fence that acquires it.
     MAP_UNFENCED = (
         "proxy", ERROR, Subject.TWO_ACCESSES, _BOTH,
-        "the tensor map was changed in this launch, and the thread has executed no "
+        "the tensor map was changed in this launch, and no thread of the block has executed "
         "fence.proxy.tensormap::generic.acquire since",
         "`fence.proxy.tensormap::generic.acquire` before {here}",
     )  # fmt: skip

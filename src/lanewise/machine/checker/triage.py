@@ -12,7 +12,7 @@ import numpy.typing as npt
 from lanewise.jit.host_memory import address as address_of
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, WarpFrame
-from lanewise.machine.analysis.delivered_loads import is_delivered
+from lanewise.machine.analysis.delivered_loads import is_delivered, is_used_behind_a_barrier
 from lanewise.machine.analysis.value_uses import Use
 from lanewise.machine.checker import records
 from lanewise.machine.checker.access_descriptions import allocation_at, source_of, tensor_place
@@ -96,7 +96,7 @@ class Triage:
         self.findings_by_key: dict[Key, tuple[Finding, tuple[int, Suspicion] | None]] = {}
         #: How far the threads of a race were apart so far, by row and kind.
         self.reached: dict[tuple[int, Suspicion], Reach] = {}
-        #: Whether a tcgen05.ld that is not waited for is needed in time: by site, and if arrivals count.
+        #: Whether a tcgen05.ld that is not waited for is needed in time: by site, and if columns are freed.
         self.delivered: dict[tuple[int, bool], bool] = {}
         #: Whether lanes of tensor memory without a value were loaded.
         self.lanes_unwritten = False
@@ -309,14 +309,15 @@ class Triage:
     def _is_delivered(self, kind: Suspicion, op: Op, numbers: dict[str, int]) -> bool:
         """Return whether a tcgen05.ld without a wait is needed before its thread arrives anywhere.
 
-        Before columns are freed, barriers alone count.
+        Before columns are freed: whether it is not first used behind a barrier.
         """
         if kind is not Suspicion.TENSOR_LOAD_UNAWAITED:
             return False
-        load, arrivals = self._op_of(numbers["who"]), not op.has("dealloc")
-        if (load.site, arrivals) not in self.delivered:
-            self.delivered[load.site, arrivals] = is_delivered(load, self.launch.compiled.blocks, arrivals)
-        return self.delivered[load.site, arrivals]
+        load, frees, blocks = self._op_of(numbers["who"]), op.has("dealloc"), self.launch.compiled.blocks
+        if (load.site, frees) not in self.delivered:
+            delivered = not is_used_behind_a_barrier(load, blocks) if frees else is_delivered(load, blocks)
+            self.delivered[load.site, frees] = delivered
+        return self.delivered[load.site, frees]
 
     def _row_of(self, who: int) -> int:
         """Return the row of the access that cells of shadow memory keep."""

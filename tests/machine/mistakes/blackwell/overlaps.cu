@@ -232,6 +232,21 @@ extern "C" __global__ void freed_under_a_load(const __half* a, const __half* b, 
 
 // right: columns that serve one end after the other ---------------------------------------------------------
 
+//@ tensor memory | - | 1, 128 | f16[512], f16[512], f32[4096]=0, i32:64 | the loads are not waited for, and only some threads store what they have computed of them: nobody uses it after the columns are freed
+extern "C" __global__ void freed_behind_stores_of_some(const __half* a, const __half* b, float* y, int rows) {
+    BEGIN(32)
+    if (T == 0) {
+        multiply(d, TILE(sa), TILE(sb), SHAPE, 0);
+        commit(bar);
+    }
+    wait(bar, 0);
+    fence_after_sync();
+    load_lanes(x, mine);
+    for (int i = 0; i < 32; i++)
+        if (T < rows) y[T * 32 + i] = 2 * __uint_as_float(x[i]);
+    END(32)
+}
+
 //@ tensor memory | - | 1, 128 | f16[512], f16[512], f32[4096]=0 | the converted sums lie over the sums, as in attention, and the next sums over both
 extern "C" __global__ void factor_over_loaded_sums(const __half* a, const __half* b, float* y) {
     BEGIN(128)

@@ -398,7 +398,7 @@ extern "C" __global__ void map_replaced_unreleased(u32* map, const float* x, flo
     for (int i = T; i < 256; i += 64) y[i] = s[i];
 }
 
-//@ proxies | proxy | 1, 64 | @map_to_copy, f32[256]=0, f32[256] | tensormap.cp_fenceproxy releases the map, and the thread that uses it does not acquire it
+//@ proxies | proxy | 1, 64 | @map_to_copy, f32[256]=0, f32[256] | tensormap.cp_fenceproxy releases the map, and nobody acquires it for the warp that uses it
 extern "C" __global__ void map_copied_unacquired(const u32* host, u32* device, float* y, const float* x) {
     __shared__ __align__(128) u32 map[32];
     __shared__ __align__(128) float s[ROWS * COLS];
@@ -410,14 +410,12 @@ extern "C" __global__ void map_copied_unacquired(const u32* host, u32* device, f
         if (LANE == 0) asm volatile("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%0], %1;" ::"r"(shared(map)), "l"(x) : "memory");
         __syncwarp();
         asm volatile("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], 128;" ::"l"(device), "r"(shared(map)) : "memory");  //!
+        asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(device) : "memory");  //+
     }
     __syncthreads();
-    if (WARP == 1) {
-        asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(device) : "memory");  //+
-        if (LANE == 0) {
-            arrive_expect(bar, 1024);
-            load_2d(s, reinterpret_cast<const CUtensorMap*>(device), 0, 0, bar);  //!
-        }
+    if (T == 32) {
+        arrive_expect(bar, 1024);
+        load_2d(s, reinterpret_cast<const CUtensorMap*>(device), 0, 0, bar);  //!
     }
     wait(bar, 0);
     for (int i = T; i < 256; i += 64) y[i] = s[i];

@@ -102,7 +102,7 @@ def is_released(watch: BlockWatch, epoch: int) -> bool:
 def is_acquired(watch: BlockWatch, epoch: int) -> bool:
     """Return whether a thread of the block has acquired tensor maps since one was changed in an epoch.
 
-    A fence between proxies may lie anywhere on the way from the change to the copy.
+    It need not be the one that uses the map: Triton lets one warp acquire for all, before a barrier.
     """
     last = 0
     for index in range(watch.warps):
@@ -122,7 +122,7 @@ def check_map_in(frame: WarpFrame, row: int, copy: AsyncOperation, shadow: Alloc
             newest = cell.write_epoch & records.EPOCHS
             writer = cell.writer
     watch, first = watch_of(frame.block), shadow.first + offset
-    if newest > 0 and not is_acquired(watch, newest):
+    if not is_acquired(watch, newest):
         suspect(Suspicion.MAP_UNFENCED, frame, row, lane, first, newest, writer)
     elif newest > 0 and not is_released(watch, newest):
         suspect(Suspicion.MAP_UNRELEASED, frame, row, lane, first, newest, writer)
