@@ -133,7 +133,7 @@ extern "C" __global__ void k(const float* x, float* y, int n) {
     }
     if (t == 0) asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
   }
-}"""  # noqa: E501
+}"""  # noqa: E501, an instruction of PTX is one line
 
 
 def test_some_warps_of_a_block_get_a_named_barrier(checked: Checked) -> None:
@@ -196,7 +196,7 @@ extern "C" __global__ __cluster_dims__(2, 1, 1) void k(int* y) {
     asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [%0], %1;" :: "r"(at(&done)), "h"((short)5) : "memory");
   y[blockIdx.x * 32 + threadIdx.x] = 1;
   cluster_sync();
-}"""  # noqa: E501
+}"""  # noqa: E501, an instruction of PTX is one line
 
 
 def test_a_commit_names_blocks_of_the_cluster(checked: Checked) -> None:
@@ -238,7 +238,7 @@ extern "C" __global__ __cluster_dims__(2, 1, 1) void k(int* y) {
   asm volatile("tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%0], 32;" :: "r"(at(&place)) : "memory");
   asm volatile("tcgen05.dealloc.cta_group::2.sync.aligned.b32 %0, 32;" :: "r"(place) : "memory");
   asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%0];" :: "l"(&done) : "memory");
-}"""  # noqa: E501
+}"""  # noqa: E501, an instruction of PTX is one line
 
 
 def test_instructions_of_one_block_and_of_a_pair_are_a_finding(checked: Checked) -> None:

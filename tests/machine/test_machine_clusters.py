@@ -263,8 +263,7 @@ OTHER:
     """
     launch = lw.load(kernels.kernel(body))["k"][2, 32]
     out = np.zeros((2, 16), np.uint32)
-    match = r"blocks \(0, 0, 0\), \(1, 0, 0\): barrier 0 counts 64 .* 32 threads wait "
-    with pytest.raises(Deadlock, match=match) as caught:
+    with pytest.raises(Deadlock, match=r"blocks \(0, 0, 0\), \(1, 0, 0\): barrier 0 counts 64 .*") as caught:
         launch(out, cluster=2)
     assert "at the barrier of the cluster" in str(caught.value) and "at barrier 0" in str(caught.value)
     assert [each.kind for each in lw.check(launch, out, cluster=2).findings] == ["barrier"]

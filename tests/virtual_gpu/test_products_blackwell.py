@@ -39,7 +39,7 @@ with lw.virtual_gpu("B200") as gpu:
         print("float16", out.read().tobytes() == wanted.tobytes())
     # Only torch and CuPy have arrays of float8 on a GPU: the request is made for host arrays, and moved.
     prepare.workspace_for = workspace
-    prepare._address = lambda memory: 0 if memory is None else memory.address
+    prepare.address_of = lambda memory: 0 if memory is None else memory.address
     a, b = (rng.standard_normal(shape).astype(lw.e4m3.dtype) for shape in ((144, 150), (150, 96)))
     scales = [lw.ue8m0.array(2.0 ** rng.integers(-3, 3, shape)) for shape in ((144, 5), (5, 96))]
     wanted = lw.matmul(a, b, scale_a=scales[0], scale_b=scales[1], arch="sm_100a", out_dtype="f32")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from lanewise.machine.analysis.observed_loads import registers_of
 from lanewise.machine.program.basic_blocks import BasicBlock, successors
-from lanewise.machine.program.instruction_record import BlockEnd, Order, Waits
+from lanewise.machine.program.instruction_record import BitFlow, BlockEnd, Order, Waits
 from lanewise.machine.program.ops import Op
 
 #: Ends of a thread's way.
@@ -102,7 +102,7 @@ def is_used_behind_a_barrier(load: Op, blocks: list[BasicBlock]) -> bool:
                 unused.clear()
                 break
             read, written = registers_of(op)
-            copies, uses = op.record.opcode == "mov", not unused.isdisjoint(read)
+            copies, uses = op.record.bit_flow is BitFlow.MOVE, not unused.isdisjoint(read)
             if uses and crossed and not copies:
                 return True
             crossed = crossed or op.record.waits in _BARRIERS

@@ -252,13 +252,12 @@ def extent_of(first: int, columns: int, flags: int) -> int:
 def is_lost(home: BlockWatch, cell: TensorCell, extent: int, me: int) -> bool:
     """Return whether nobody has read what the pipe wrote to a cell that an operation like it overwrites.
 
-    Another lane's operation of the same instruction is reported by itself: one lane is to issue it.
+    If lanes of one warp issue the same instruction, that is the mistake, and is reported by itself.
     """
-    if (cell.writer != me) & ((cell.writer ^ me) >> records.SITE_SHIFT == 0):
-        return False
     is_unread = (cell.loaded < home.start) & (cell.used < home.start)
     is_same_kind = (cell.extent != 0) & ((cell.extent ^ extent) & EXTENT_SUMS == 0)
-    return is_unread & is_same_kind
+    is_same_site = cell.writer >> records.SITE_SHIFT == me >> records.SITE_SHIFT
+    return is_unread & is_same_kind & ((not is_same_site) | (lane_of(cell.writer) == lane_of(me)))
 
 
 @compiled()
