@@ -76,3 +76,51 @@ def test_failed_look_that_leads_to_one_that_nobody_heeds_is_no_wait() -> None:
     assert {finding.kind for finding in report.findings if finding.severity == "error"} == {
         "asynchronous copy"
     }
+
+
+#: A thread arrives and announces bytes, stores, and completes the bytes itself, as CUTLASS's tile scheduler of
+#: sm_120 does.
+COMPLETED = """
+.version 8.8
+.target sm_90a
+.address_size 64
+.visible .entry completed(.param .u64 out)
+{
+    .reg .b32 %r<8>; .reg .b64 %rd<3>; .reg .pred %p<4>;
+    .shared .align 8 .b64 ready; .shared .align 4 .b32 word;
+    ld.param.u64 %rd0, [out];
+    mov.u32 %r0, %tid.x;
+    setp.ne.u32 %p0, %r0, 0;
+    @%p0 bra $READY;
+    mbarrier.init.shared.b64 [ready], 1;
+$READY:
+    bar.sync 0;
+    setp.ne.u32 %p1, %r0, 32;
+    @%p1 bra $WAITS;
+    mbarrier.arrive.expect_tx.shared.b64 _, [ready], 4;
+    st.shared.u32 [word], 7;
+    FENCE
+    mbarrier.complete_tx.shared::cluster.relaxed.cluster.b64 [ready], 4;
+$WAITS:
+    setp.ge.u32 %p2, %r0, 32;
+    @%p2 bra $DONE;
+$TEST:
+    mbarrier.try_wait.parity.shared.b64 %p3, [ready], 0;
+    @!%p3 bra $TEST;
+    ld.shared.u32 %r1, [word];
+    mad.wide.u32 %rd1, %r0, 4, %rd0;
+    st.global.u32 [%rd1], %r1;
+$DONE:
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize("schedule", ["in order", "late", "reverse"])
+@pytest.mark.parametrize(("fence", "kinds"), [("fence.acq_rel.cluster;", []), ("", ["race"])])
+def test_bytes_that_a_thread_completes_behind_its_arrival_release_what_it_stored(
+    fence: str, kinds: list[str], schedule: str
+) -> None:
+    launch = lw.load(COMPLETED.replace("FENCE", fence))["completed"][1, 64]
+    report = lw.check(launch, np.zeros(32, np.uint32), schedule=schedule)
+    assert [finding.kind for finding in report.findings] == kinds

@@ -171,8 +171,10 @@ def take_phase(strong: StrongAccess, publication: int, lane: int, arrivals: int,
     for index in set_bits(arrivals):
         arrived = watch.clocks[index]
         released = min(arrived.published, epoch)
-        if address_of(phase) != 0 and phase.arrived[index] != 0:
-            released = min(released, phase.arrived[index])  # a relaxed arrival releases nothing
+        # Its last access may be a complete_tx behind its arrival. A relaxed arrival releases nothing.
+        is_last = index == local_warp(watch, epoch)
+        if (address_of(phase) != 0) & (not is_last) and phase.arrived[index] != 0:
+            released = min(released, phase.arrived[index])
         show_known(watch, shown, index, released)
         learn_shown(watch, shown, strong.learners)
         show(watch, shown, arrived, index, released)
