@@ -78,8 +78,8 @@ def test_failed_look_that_leads_to_one_that_nobody_heeds_is_no_wait() -> None:
     }
 
 
-#: A thread arrives and announces bytes, stores, and completes the bytes itself, as CUTLASS's tile scheduler of
-#: sm_120 does.
+#: A thread arrives and announces bytes, stores, and completes the bytes itself, as the tile scheduler of
+#: CUTLASS does for sm_120.
 COMPLETED = """
 .version 8.8
 .target sm_90a
