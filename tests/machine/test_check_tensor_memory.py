@@ -289,7 +289,7 @@ def test_planted_mistakes_under_other_schedules(pair: Pair) -> None:
     for schedule in ("late", 3):
         if pair.kinds:
             assert pair.found(pair.check(wrong=True, schedule=schedule)), schedule
-        assert not pair.check(wrong=False, schedule=schedule).findings, schedule
+        assert pair.check(wrong=False, schedule=schedule).ok, schedule  # advice may be right
 
 
 def test_a_constant_is_decoded_as_an_answer() -> None:
