@@ -289,7 +289,10 @@ def test_planted_mistakes_under_other_schedules(pair: Pair) -> None:
     for schedule in ("late", 3):
         if pair.kinds:
             assert pair.found(pair.check(wrong=True, schedule=schedule)), schedule
-        assert pair.check(wrong=False, schedule=schedule).ok, schedule  # advice may be right
+        report = pair.check(wrong=False, schedule=schedule)
+        # This twin overwrites the sums of its first product unread, and is advised of it.
+        is_advised = pair.name == "metadata_overwritten_in_use"
+        assert report.ok if is_advised else not report.findings, schedule
 
 
 def test_a_constant_is_decoded_as_an_answer() -> None:
