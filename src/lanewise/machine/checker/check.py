@@ -113,6 +113,6 @@ def _checked_report(
     report = run_checked(ready, bound.shape, values, steps, schedules, list(ready.notes), progress)
     if used is None:
         return report
-    from lanewise.machine.checker.cost.spills import judged_with_spills
+    from lanewise.machine.checker.cost.verdicts import judged_with_spills
 
     return replace(report, judge=partial(judged_with_spills, report, bound.entry, used, bound.shape))

@@ -11,7 +11,6 @@ from lanewise.machine.abi import BlockRecord, FaultKind, WarpFrame
 from lanewise.machine.checker.access_descriptions import allocation_at, source_of
 from lanewise.machine.checker.mends import Language, Place, spelled
 from lanewise.machine.checker.report import Finding
-from lanewise.machine.checker.tensor_memory.fault_mends import product_mend, tensor_mend
 from lanewise.machine.errors import KernelFault, Refused
 from lanewise.machine.program.basic_blocks import BasicBlock, successors
 from lanewise.machine.program.instruction_record import Waits
@@ -25,7 +24,11 @@ from lanewise.machine.runtime.resident_blocks import Stuck
 from lanewise.machine.runtime.shared_names import space_of_generic
 from lanewise.machine.runtime.state import BlockState, LaunchState, Three
 from lanewise.machine.runtime.texture_faults import handle_operand, title_of
+from lanewise.machine.tensor_core.tcgen05_faults import COLUMNS
+from lanewise.machine.tensor_core.tcgen05_faults import Wrong as WrongProduct
+from lanewise.machine.tensor_memory.faults import Wrong
 from lanewise.machine.tensor_memory.faults import Wrong as WrongTensorMemory
+from lanewise.machine.tensor_memory_records import FREED_COLUMN
 from lanewise.machine.warp_ops.mbarrier import MENDS as MBARRIER_MENDS
 from lanewise.machine.warp_ops.mbarrier import NOT_INITIALISED
 from lanewise.ptx import (
@@ -37,6 +40,81 @@ from lanewise.ptx import (
     shape_refusals,
     shared_refusals,
 )
+
+
+class Mend(NamedTuple):
+    """What mends a fault, and the same in the Python language if that has other words for it."""
+
+    text: str
+    in_python: str = ""
+
+    def spelled(self, language: Language) -> str:
+        """Return it as the kernel's language writes it."""
+        return self.in_python if self.in_python and language is Language.PYTHON else self.text
+
+
+_ALLOCATE_MORE = Mend(
+    "allocate as many columns as are used (32, 64, 128, 256 or 512), and free them after their last use"
+)
+_BOTH_BLOCKS = Mend(
+    "let both blocks of the pair meet at the barrier of the cluster before one of them ends",
+    "let both blocks of the pair call `lw.cluster.sync()` before one of them ends",
+)
+_CLUSTER = Mend(
+    "launch clusters of an even number of blocks (__cluster_dims__(2, 1, 1))",
+    "launch clusters of an even number of blocks: `@lw.kernel(cluster=2)`",
+)
+
+#: By the number of what is wrong with tensor memory.
+_TENSOR_MENDS: dict[int, Mend] = {
+    Wrong.COUNT: Mend("ask for 32, 64, 128, 256 or 512 columns"),
+    Wrong.COUNTS_DIFFER: Mend("give all lanes of the warp the same number of columns"),
+    Wrong.RELINQUISHED: Mend(
+        "allocate all columns before tcgen05.relinquish_alloc_permit",
+        "allocate with `relinquish=False` before the last `lw.tmem.alloc`",
+    ),
+    Wrong.NOT_AN_ALLOCATION: Mend(
+        "free what tcgen05.alloc wrote, once, with the same number of columns", "call `memory.free()` once"
+    ),
+    Wrong.NO_PAIR: _CLUSTER,
+    Wrong.PAIR_EXITED: _BOTH_BLOCKS,
+    Wrong.PAIR_COUNT: Mend("let both blocks of the pair ask for the same number of columns"),
+    Wrong.NOT_ALLOCATED: _ALLOCATE_MORE,
+    Wrong.BEYOND_COLUMNS: _ALLOCATE_MORE,
+    Wrong.LANES_OF_OTHERS: Mend(
+        "add 32 * (warp % 4) to the lane of the address: address + ((warp % 4) << 21)"
+    ),
+    Wrong.ADDRESSES_DIFFER: Mend(
+        "give all lanes of the warp the same address, without the lane's own offset",
+        "give all lanes of the warp the same column",
+    ),
+}
+#: By the number of what is wrong with a product.
+_PRODUCT_MENDS: dict[int, Mend] = {
+    WrongProduct.NO_PAIR: _CLUSTER,
+    WrongProduct.ODD_RANK: Mend("let the block of the pair with the even rank in the cluster issue it"),
+    WrongProduct.PARTNER_EXITED: _BOTH_BLOCKS,
+    **dict.fromkeys(COLUMNS, _ALLOCATE_MORE),
+}
+_FREE_LATER = Mend(
+    "let all threads that use the columns synchronise with the warp that frees them, before tcgen05.dealloc",
+    "let all threads that use the columns synchronise with the warp that frees them, before `memory.free()`",
+)
+
+
+def tensor_mend(why: int, number: int, otherwise: str) -> Mend:
+    """Return what mends a fault of tensor memory; `number` is the one that the fault has beside it."""
+    if why == Wrong.NOT_ALLOCATED and number & FREED_COLUMN:
+        return _FREE_LATER
+    return _TENSOR_MENDS.get(why, Mend(otherwise))
+
+
+def product_mend(why: int, number: int, otherwise: str) -> Mend:
+    """Return what mends a fault of a product; `number` is the one that the fault has beside it."""
+    if why in COLUMNS and number & FREED_COLUMN:
+        return _FREE_LATER
+    return _PRODUCT_MENDS.get(why, Mend(otherwise))
+
 
 #: The kinds of findings for faults that have another name in the machine.
 _RENAMED = {

@@ -22,22 +22,22 @@ from lanewise.machine.checker.site_table import (
     first_access_row,
     has_order_row,
 )
-from lanewise.machine.checker.tensor_memory.steps import TENSOR_STEPS, tensor_step
-from lanewise.machine.checker.warpgroup_steps import (
+from lanewise.machine.checker.tensor_core_steps import (
+    TENSOR_STEPS,
     check_product,
     event_operands,
     product_operands,
+    tensor_step,
     touch_registers,
 )
 from lanewise.machine.checker.watch_code.access_hook import access
 from lanewise.machine.checker.watch_code.clocks.block_order import arrive, order, release_barrier
+from lanewise.machine.checker.watch_code.clocks.clusters import ask_for_block, cluster_wait, note_refusal
 from lanewise.machine.checker.watch_code.clocks.warp_order import left, meet, members, parted, without_value
 from lanewise.machine.checker.watch_code.proxy.async_clocks import async_order
 from lanewise.machine.checker.watch_code.proxy.async_operations import copy_issued, operand_read
 from lanewise.machine.checker.watch_code.proxy.exits import exits
-from lanewise.machine.checker.watch_code.proxy.launch_requests import ask_for_block, note_refusal
 from lanewise.machine.checker.watch_code.proxy.register_pool import set_registers
-from lanewise.machine.checker.watch_code.proxy.remote_accesses import cluster_wait
 from lanewise.machine.checker.watch_code.watch_module import WatchModule
 from lanewise.machine.codegen.function_code import U8, U32, U64, BlockCode, FunctionCode, Record
 from lanewise.machine.codegen.instrumentation import BarrierHook

@@ -21,10 +21,9 @@ from lanewise.machine.checker.access_descriptions import (
 )
 from lanewise.machine.checker.allocations.pointer_bounds import view_name
 from lanewise.machine.checker.mends import Language, Place, Race, Reach
-from lanewise.machine.checker.proxy_records import AsyncKind, BarrierUse
+from lanewise.machine.checker.proxy_records import AsyncKind, BarrierUse, TensorOperand
 from lanewise.machine.checker.site_table import by_async_proxy
 from lanewise.machine.checker.suspicion_sentences import Suspicion
-from lanewise.machine.checker.tensor_memory.records import TensorOperand
 from lanewise.machine.program.instruction_record import Proxy, Waits
 from lanewise.machine.program.memory_accesses import LocatedAccess
 from lanewise.machine.program.operands import Register

@@ -23,6 +23,7 @@ from lanewise.machine.checker.allocations.pointer_bounds import (
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.proxy_records import (
     BARRIERS_FOLLOWED,
+    CELLS,
     FENCES_KEPT,
     OPERATIONS_KEPT,
     AsyncClock,
@@ -30,6 +31,8 @@ from lanewise.machine.checker.proxy_records import (
     NotedOperation,
     RegisterState,
     RemoteAccess,
+    TensorCell,
+    TensorClock,
     WarpFence,
 )
 from lanewise.machine.checker.records import (
@@ -46,7 +49,6 @@ from lanewise.machine.checker.records import (
 )
 from lanewise.machine.checker.shadow_pool import SHADOWS
 from lanewise.machine.checker.site_table import fresh_table
-from lanewise.machine.checker.tensor_memory.records import CELLS, TensorCell, TensorClock
 from lanewise.machine.checker.triage import Triage
 from lanewise.machine.runtime.device_memory import Allocation
 from lanewise.machine.runtime.heap import heap_of

@@ -1,6 +1,6 @@
 """Requests of warps to shared memory as arrays of addresses, and what the banks make of them.
 
-It is the model of `watch_code/shadow/bank_model.py` once more, on arrays: with it a layout is tried before it
+It is the model of `watch_code/shadow/request_costs.py` once more, on arrays: with it a layout is tried before it
 is proposed. `tests/machine/test_check_cost.py` holds the two against each other.
 """
 

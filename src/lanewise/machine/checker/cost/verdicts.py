@@ -1,24 +1,154 @@
 """Judges what a launch cost: which lines waste wavefronts, sectors, instructions or barriers, by rank."""
 
+import linecache
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TypeVar
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from lanewise.isa.multiprocessor import MOST_REGISTERS
+from lanewise.machine import abi
 from lanewise.machine.analysis.pointer_provenance import shared_variables
-from lanewise.machine.checker.cost.array_layouts import ArrayLayouts
-from lanewise.machine.checker.cost.bank_proposals import in_words
-from lanewise.machine.checker.cost.divergence_costs import LEAST_DIVERGED, divergent_branches
+from lanewise.machine.checker.cost.bank_proposals import ArrayLayouts, in_words
 from lanewise.machine.checker.cost.launch_costs import AccessCost, LaunchCosts
 from lanewise.machine.checker.cost.needless_barriers import needless_barriers
 from lanewise.machine.checker.cost.requests import Requests
-from lanewise.machine.checker.cost.source_expressions import expression, source_text
+from lanewise.machine.checker.findings import Inefficiency, ReportContents
 from lanewise.machine.checker.records import SiteRow
 from lanewise.machine.checker.report import Inefficiency
+from lanewise.machine.program.basic_blocks import BasicBlock, postdominators, until_lanes_meet
+from lanewise.machine.program.instruction_record import BlockEnd
 from lanewise.machine.program.operands import Symbol
 from lanewise.machine.program.ops import Op
+from lanewise.machine.program.source_lines import source_line
 from lanewise.machine.runtime.shared_names import plain_name
+from lanewise.ptx import Entry, Loc, Module, Resources, Shape
+
+#: Indices longer than this are left out of a message.
+MOST_CHARACTERS = 12
+_INDEXED = re.compile(r"([A-Za-z_]\w*(?:(?:\.|->)\w+)*)\s*(?=\[)")
+_ASSIGNMENT = re.compile(r"(?<![=!<>+\-*/%&|^])(?:=|[+\-*/%&|^]=|<<=|>>=)(?!=)")
+
+
+def source_text(module: Module, place: str | None) -> str:
+    """Return the text of a line of the source, `file:line`; empty if the source is not at hand."""
+    if place is None:
+        return ""
+    name, _, number = place.rpartition(":")
+    compiled = module.cuda
+    if compiled is not None and Path(compiled.name).name == Path(name).name:
+        lines = compiled.text.split("\n")
+        return lines[int(number) - 1].strip() if 0 < int(number) <= len(lines) else ""
+    return linecache.getline(name, int(number)).strip()
+
+
+def expression(text: str, name: str, writes: bool) -> str:
+    """Return the indexed expression that a line reads or writes, shortened; empty if it is not plain which.
+
+    `name` is that of the variable; if it is empty, any will do.
+
+    >>> line = "out[(y + j) * n + x] = tile[threadIdx.x][threadIdx.y + j];"
+    >>> expression(line, "tile", False), expression(line, "", True)
+    ('tile[threadIdx.x][…]', 'out[…]')
+    """
+    assigned = _ASSIGNMENT.search(text)
+    if assigned is None:
+        sides = text
+    elif writes:
+        sides = text[: assigned.start()]
+    else:
+        sides = text[assigned.end() :] if assigned[0] == "=" else text
+    uses = [use for use in _indexed(sides) if not name or use[0].split(".")[0] == name]
+    if writes and assigned is not None:
+        uses = uses[-1:]  # what stands next to the sign of an assignment
+    if name and not uses:
+        uses = [use for use in _indexed(text) if use[0].split(".")[0] == name]
+    if len({use[0] for use in uses}) != 1:
+        return ""
+    variable, indices = uses[0]
+    return variable + "".join(f"[{index if len(index) <= MOST_CHARACTERS else '…'}]" for index in indices)
+
+
+def _indexed(text: str) -> list[tuple[str, list[str]]]:
+    """Return the names in a text that are indexed, each with its indices; not those inside an index."""
+    uses = []
+    position = 0
+    while (match := _INDEXED.search(text, position)) is not None:
+        indices, position = [], match.end()
+        while text[position : position + 1] == "[":
+            end = _closing(text, position)
+            indices.append(text[position + 1 : end].strip())
+            position = end + 1
+        uses.append((match[1], indices))
+    return uses
+
+
+def _closing(text: str, start: int) -> int:
+    """Return where a bracket is closed; the end of the text if it is not."""
+    depth = 0
+    for position in range(start, len(text)):
+        depth += {"[": 1, "]": -1}.get(text[position], 0)
+        if depth == 0:
+            return position
+    return len(text)
+
+
+#: A branch is judged if lanes parted at it so often, and in such a part of its executions.
+LEAST_DIVERGED, DIVERGED_SHARE = 16, 0.1
+#: In a small launch it is judged, with a higher threshold of what is wasted, if lanes parted in most
+#: executions: a last warp that is not full is no divergent branch.
+FEW_DIVERGED, MOST_EXECUTIONS = 4, 0.5
+
+
+class DivergentBranch(NamedTuple):
+    """A branch at which lanes parted, and the warp instructions that were wasted until they met again."""
+
+    op: Op
+    executed: int
+    diverged: int
+    wasted: float
+
+    @property
+    def in_a_small_launch(self) -> bool:
+        """Whether lanes parted so seldom that only a large waste is worth a word."""
+        return self.diverged < LEAST_DIVERGED
+
+
+def divergent_branches(costs: LaunchCosts) -> Iterator[DivergentBranch]:
+    """Return the branches at which lanes parted often.
+
+    A basic block that several of them lead to counts for the one that leads to the fewest.
+    """
+    branches: list[tuple[BasicBlock, dict[int, BasicBlock]]] = []
+    known: dict[int, int] = {}
+    for block in costs.kernel.blocks:
+        op = block.op
+        if op is None or block.end is not BlockEnd.JUMP:
+            continue
+        executed, diverged = int(costs.runs[block.number, 0]), int(costs.diverged[op.site])
+        often = diverged >= LEAST_DIVERGED and diverged >= DIVERGED_SHARE * executed
+        if often or (diverged >= FEW_DIVERGED and diverged > MOST_EXECUTIONS * executed):
+            known = known or postdominators(costs.kernel.blocks)
+            branches.append((block, until_lanes_meet(block, known)))
+    wasted: dict[int, float] = {block.number: 0.0 for block, _ in branches}
+    leading: dict[int, tuple[int, int]] = {}
+    for start, region in branches:
+        for number in region:
+            leading[number] = min(
+                leading.get(number, (len(region), start.number)), (len(region), start.number)
+            )
+    for block in costs.kernel.blocks:
+        times, threads = (int(count) for count in costs.runs[block.number])
+        if block.number in leading and times:
+            wasted[leading[block.number][1]] += len(block.executed) * (times - threads / abi.LANES)
+    for block, _ in branches:
+        assert block.op is not None
+        executed, diverged = int(costs.runs[block.number, 0]), int(costs.diverged[block.op.site])
+        yield DivergentBranch(block.op, executed, diverged, wasted[block.number])
+
 
 #: A line is reported if it wastes this part of all wavefronts, sectors or instructions of the launch.
 LEAST_SHARE = 0.05
@@ -264,3 +394,42 @@ def _distance(requests: Requests | None) -> str:
         return ""
     (distance,) = distances
     return f"neighbouring lanes are {abs(distance):,} bytes apart"
+
+
+#: Cycles of a load or store of 4 bytes by a warp, which reaches L1.
+_SPILL_CYCLES = 8.0
+
+
+def spills(entry: Entry, used: Resources, shape: Shape) -> list[Inefficiency]:
+    """Return a verdict on the bytes that each thread spills; none if it spills nothing."""
+    moved = used.spill_stores + used.spill_loads
+    if not moved:
+        return []
+    loc = next((statement for statement in entry.body if isinstance(statement, Loc)), None)
+    source = source_line(entry.module, loc) if loc is not None else None
+    words = (
+        f"ptxas spills registers on {used.arch}: {used.spill_stores} bytes of stores and "
+        f"{used.spill_loads} of loads a thread, with {used.registers} registers"
+    )
+    cycles = _SPILL_CYCLES * moved / 4 * shape.warps * shape.blocks
+    return [
+        Inefficiency(
+            "spills", entry.demangled, words, entry.function.line, f".entry {entry.name}", source, moved, 0,
+            "bytes", _remedy(used, shape), cycles,
+        )
+    ]  # fmt: skip
+
+
+def _remedy(used: Resources, shape: Shape) -> str:
+    """Return what may end spills; more registers only if a thread can have them in blocks of this size."""
+    more = (
+        used.registers < MOST_REGISTERS and replace(used, registers=MOST_REGISTERS).threads >= shape.threads
+    )
+    return "keep fewer values at a time" + (", or let a thread have more registers" if more else "")
+
+
+def judged_with_spills(
+    report: ReportContents, entry: Entry, used: Resources, shape: Shape
+) -> list[Inefficiency]:
+    """Return what wastes time in a launch, spills included, the most expensive first."""
+    return sorted([*report.performance, *spills(entry, used, shape)], key=lambda verdict: -verdict.cycles)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from lanewise.errors import LanewiseError
 from lanewise.machine.checker.findings import ReportContents
+from lanewise.machine.checker.reporting.ci import sarif
 from lanewise.machine.checker.reporting.html import page
 from lanewise.machine.checker.reporting.listing import listing, listing_text
-from lanewise.machine.checker.reporting.sarif import sarif
 
 SUFFIXES = (".html", ".json", ".sarif", ".txt")
 

@@ -1,7 +1,7 @@
 """Called before each access: finds the bytes that the lanes of a warp touch, and has them looked at.
 
 The lanes' addresses become offsets into shadow memory (`shadow_memory.py`), and their costs are counted
-(`bank_model.py`).
+(`request_costs.py`).
 """
 
 from lanewise.jit.lane_functions import (
@@ -31,6 +31,7 @@ from lanewise.machine.checker.records import (
 from lanewise.machine.checker.suspicion_sentences import Suspicion
 from lanewise.machine.checker.watch_code.accesses import Access
 from lanewise.machine.checker.watch_code.clocks.block_order import arrive_at_grid
+from lanewise.machine.checker.watch_code.clocks.clusters import is_in_cluster, note_remote
 from lanewise.machine.checker.watch_code.clocks.mbarriers_and_atomics import access_strongly
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     row_of,
@@ -40,9 +41,8 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
 )
 from lanewise.machine.checker.watch_code.clocks.warp_order import meet
 from lanewise.machine.checker.watch_code.proxy.async_clocks import note_written
-from lanewise.machine.checker.watch_code.proxy.barrier_lifetimes import written_over
-from lanewise.machine.checker.watch_code.proxy.remote_accesses import is_in_cluster, note_remote
-from lanewise.machine.checker.watch_code.shadow.request_pattern import count_costs, keep_base, remember
+from lanewise.machine.checker.watch_code.proxy.phases import written_over
+from lanewise.machine.checker.watch_code.shadow.request_costs import count_costs, keep_base, remember
 from lanewise.machine.checker.watch_code.shadow.shadow_memory import (
     access_heap,
     access_local,

@@ -21,9 +21,14 @@ from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.proxy_records import VECTORS
 from lanewise.machine.checker.records import BlockWatch, Flag, LaneClocks, WarpClock
 from lanewise.machine.checker.suspicion_sentences import Suspicion
-from lanewise.machine.checker.watch_code.clocks.cluster_order import arrive_at_cluster, release_cluster
-from lanewise.machine.checker.watch_code.clocks.publications import acquire, add_foreign, know_block, publish
-from lanewise.machine.checker.watch_code.clocks.releases_by_some_lanes import share_releases
+from lanewise.machine.checker.watch_code.clocks.clusters import arrive_at_cluster, release_cluster
+from lanewise.machine.checker.watch_code.clocks.publications import (
+    acquire,
+    add_foreign,
+    know_block,
+    publish,
+    share_releases,
+)
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     alive_lanes,
     barrier_of,

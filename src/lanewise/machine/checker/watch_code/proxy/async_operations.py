@@ -1,12 +1,15 @@
-"""Called when an asynchronous operation is issued: which bytes it reads and writes.
+"""Called when an asynchronous operation is issued: which bytes it reads and writes, and whether it may.
 
-The walkers of boxes and of matrix descriptors, which the machine copies and multiplies with, say which.
-"""
+The walkers of boxes and of matrix descriptors, which the machine copies and multiplies with, say which. The
+bytes have to lie in the variable or array that the address was computed from; where the instructions do not
+tell that, in the shared variable in which the operation begins. Of a matrix descriptor only what can hardly
+be meant is reported: rows that lie in one another, a line that is left before its end, and elements of 16
+bits that a tensor copy has written as those of the other format."""
 
 from __future__ import annotations
 
 from lanewise.isa.matrix_descriptor import FIELD, PIECE_BYTES, Major
-from lanewise.isa.tensor_map_fields import MAP_BYTES
+from lanewise.isa.tensor_map_fields import ELEMENT_TYPES, FIELDS, MAP_BYTES
 from lanewise.jit.compiled_functions import signature_only
 from lanewise.jit.lane_functions import largest, unsigned_less
 from lanewise.jit.record_layout import RecordLayout, field
@@ -27,15 +30,13 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     watch_of,
     watch_of_running,
 )
+from lanewise.machine.checker.watch_code.proxy.async_accesses import begin_runs, look_at_run
 from lanewise.machine.checker.watch_code.proxy.async_clocks import (
     async_clock,
     begin_operation,
     first_of_group,
     operation,
 )
-from lanewise.machine.checker.watch_code.proxy.async_runs import begin_runs, look_at_run
-from lanewise.machine.checker.watch_code.proxy.extents import Extent
-from lanewise.machine.checker.watch_code.proxy.matrix_layouts import look_at_layout, type_of_map
 from lanewise.machine.checker.watch_code.proxy.phases import (
     check_initialised,
     follow_barrier,
@@ -48,12 +49,120 @@ from lanewise.machine.checker.watch_code.watch_module import (
     cell_at,
     least,
     load_long,
+    most,
     written,
 )
 from lanewise.machine.codegen.function_code import U64, Record
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import MBARRIER_BYTES
 from lanewise.machine.tensor_core.descriptors import each_piece, field_of, swizzled_bits
+
+
+@inlined
+def report_outside(
+    kind: int, frame: WarpFrame, row: int, lane: int, low: int, high: int, first: int, end: int
+) -> None:
+    """Report bytes from `low` to `high` that do not all lie between `first` and `end`."""
+    if (low < first) | (high > end):
+        # The first byte that lies outside.
+        outside = low if low < first else max(low, end)
+        suspect(kind, frame, row, lane, outside, first, end)
+
+
+@compiled()
+def hold(
+    frame: WarpFrame, row: int, operand: int, lane: int, start: int, low: int, high: int, shared: bool
+) -> None:
+    """Report bytes that lie elsewhere than they should.
+
+    `operand` is the number of the access in its instruction's record. Addresses of shared memory are offsets
+    in a block's own.
+    """
+    launch = watch_of(frame.block).watch
+    bounds = launch.sites[row].operand_bounds
+    first, end = bounds[2 * operand], bounds[2 * operand + 1]
+    if end != 0:
+        report_outside(Suspicion.OUTSIDE, frame, row, lane, low, high, first, end)
+        return
+    if shared:
+        for number in range(launch.extent_count):
+            extent = launch.extents[number]
+            if (extent.first <= start) & (start < extent.end):
+                report_outside(Suspicion.RUNS_OUT, frame, row, lane, low, high, extent.first, extent.end)
+                return
+
+
+class Extent:
+    """The first byte that an operation accesses in one memory, and the byte after its last."""
+
+    def __init__(self, code: WatchCode, start: Value) -> None:
+        self.code, self.start = code, start
+        self.low, self.high = code.variable(start), code.variable(start)
+
+    def begin(self) -> None:
+        """Forget all runs: in a loop, each round has its own."""
+        self.low.set(self.start)
+        self.high.set(self.start)
+
+    def add(self, first: Value, size: Value | int) -> None:
+        """Take in a run of bytes."""
+        self.low.set(least(self.low.get(), first))
+        self.high.set(most(self.high.get(), first + size))
+
+    def hold(self, row: Value, operand: Value | int, lane: Value, shared: bool) -> None:
+        """Write that all bytes have to lie in the memory that the operand belongs to."""
+        self.code.run(
+            hold,
+            frame=self.code.record("frame"),
+            row=row,
+            operand=operand,
+            lane=lane,
+            start=self.start,
+            low=self.low.get(),
+            high=self.high.get(),
+            shared=shared,
+        )
+
+
+#: Rows of a group.
+GROUP_ROWS = 8
+#: The numbers of formats in a tensor map that products tell apart, and where in the map the number stands.
+F16_TYPE, BF16_TYPE = ELEMENT_TYPES["f16"].code, ELEMENT_TYPES["bf16"].code
+((TYPE_BIT, TYPE_BITS),) = next(field.parts for field in FIELDS if field.name == "type")
+TYPE_WORD, TYPE_SHIFT, TYPE_MASK = TYPE_BIT // 64 * 8, TYPE_BIT % 64, (1 << TYPE_BITS) - 1
+
+
+@inlined
+def type_of_map(address: int) -> int:
+    """Return the number of a tensor map's type, which lies at an address of the host; 0 of other types."""
+    number = (load_long(address + TYPE_WORD) >> TYPE_SHIFT) & TYPE_MASK
+    return number if (number == F16_TYPE) | (number == BF16_TYPE) else 0
+
+
+@inlined
+def bytes_of_line(swizzled: int) -> int:
+    """Return the bytes of a line of a swizzle, by the bits of addresses that it changes plus one; 0: none."""
+    if swizzled > 1 << 6:
+        return 1 << 7
+    return swizzled - 1 + PIECE_BYTES if swizzled > 1 else 0
+
+
+@compiled()
+def look_at_layout(
+    frame: WarpFrame, row: int, lane: int, start: int, stride: int, swizzled: int, by_columns: int,
+    groups: int, pieces: int,
+) -> None:  # fmt: skip
+    """A product reads a matrix of so many groups of eight lines, and pieces of a line."""
+    line = bytes_of_line(swizzled)
+    if line == 0:
+        return
+    size = GROUP_ROWS * line
+    if (by_columns == 0) & (groups > 1) & (stride != 0) & (stride < size):
+        suspect(Suspicion.MATRIX_ROWS_OVERLAP, frame, row, lane, start, stride, size)
+    inside = start & (line - 1)
+    if (by_columns != 0) & (inside != 0) & (inside + min(pieces * PIECE_BYTES, line) > line):
+        suspect(Suspicion.MATRIX_LINE_LEFT, frame, row, lane, start, inside, line)
+
 
 #: The accesses of a bulk copy by their number in its record.
 _TARGET, _SOURCE, _BARRIER = range(3)

@@ -18,30 +18,38 @@ from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.jit.simd import Value
 from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
 from lanewise.machine.async_records import AsyncOperation
-from lanewise.machine.checker.proxy_records import AsyncFlag, AsyncKind, RunView
-from lanewise.machine.checker.records import MOST_BOUNDED, BlockWatch, Flag
-from lanewise.machine.checker.tensor_memory.records import (
+from lanewise.machine.checker.proxy_records import (
     CELL_LANES,
     COMMITS_KEPT,
     OPERAND_SHIFT,
+    AsyncFlag,
+    AsyncKind,
+    RunView,
     TensorFlag,
     TensorOperand,
 )
+from lanewise.machine.checker.records import MOST_BOUNDED, BlockWatch, Flag
 from lanewise.machine.checker.watch_code.accesses import Access
+from lanewise.machine.checker.watch_code.clocks.clusters import is_in_cluster, note_remote
 from lanewise.machine.checker.watch_code.clocks.mbarriers_and_atomics import access_strongly
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import begin_epoch, watch_of, watch_of_running
 from lanewise.machine.checker.watch_code.proxy.async_clocks import begin_operation
-from lanewise.machine.checker.watch_code.proxy.async_operations import BegunOperation, Issued, word_of
-from lanewise.machine.checker.watch_code.proxy.extents import Extent
-from lanewise.machine.checker.watch_code.proxy.matrix_layouts import BF16_TYPE, F16_TYPE, look_at_layout
+from lanewise.machine.checker.watch_code.proxy.async_operations import (
+    BF16_TYPE,
+    F16_TYPE,
+    BegunOperation,
+    Extent,
+    Issued,
+    look_at_layout,
+    word_of,
+)
 from lanewise.machine.checker.watch_code.proxy.phases import (
     check_initialised,
     follow_barrier,
     followed_barrier,
     phase_of_commit,
+    tensor_clock,
 )
-from lanewise.machine.checker.watch_code.proxy.remote_accesses import is_in_cluster, note_remote
-from lanewise.machine.checker.watch_code.proxy.tensor_commits import tensor_clock
 from lanewise.machine.checker.watch_code.tensor.cells import (
     groups_without_value,
     leave_without_value,

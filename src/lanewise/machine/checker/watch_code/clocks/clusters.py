@@ -1,18 +1,22 @@
-"""What orders the blocks of a cluster: its barrier, arrivals at another block's mbarrier.
+"""Clusters: what orders their blocks, accesses to the memory of other blocks, requests for another block.
 
 What a warp knows of other blocks is a publication of each of them: everything that the block did up to an
 epoch. So of a block whose warps arrive one after the other, the last arrival counts for all.
-"""
 
-from lanewise.jit.lane_functions import address_of, joined, lowest_bit, mask_of
+The memory of a block is gone when its last thread has exited. So each access by another block has to happen
+before the exit of at least one thread of the block: it waits at the cluster's barrier, for a phase of an
+mbarrier or for a flag that comes after the access. `exits.py` looks at that when threads exit."""
+
+from lanewise.jit.lane_functions import address_of, choose, joined, lanes_in, lowest_bit, mask_of
 from lanewise.jit.record_layout import RecordLayout, field
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
-from lanewise.machine.checker.proxy_records import PhaseRecord
+from lanewise.machine.checker.proxy_records import PhaseRecord, RemoteAccess
 from lanewise.machine.checker.records import BlockWatch, WarpClock
 from lanewise.machine.checker.suspicion_sentences import Suspicion
+from lanewise.machine.checker.watch_code.clocks.happens_before import UNORDERED, ordered
 from lanewise.machine.checker.watch_code.clocks.publications import add_foreign, learn, publish
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     begin_epoch,
@@ -20,13 +24,15 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     frame_of,
     has_exited,
     in_cluster,
+    local_warp,
     rank_of,
     suspect,
     watch_of,
+    watch_of_running,
 )
 from lanewise.machine.checker.watch_code.clocks.warp_order import synchronise
 from lanewise.machine.checker.watch_code.proxy.async_clocks import meet_async
-from lanewise.machine.checker.watch_code.watch_module import FAR, follows_async
+from lanewise.machine.checker.watch_code.watch_module import FAR, LaneLongs, follows_async
 
 #: Where the mbarrier is that a warp arrives at: in its block; in another one; the same at the block's scope.
 HERE, AWAY, AWAY_NARROWLY = 0, 1, 2
@@ -243,3 +249,76 @@ def learn_members(watch: BlockWatch, phase: PhaseRecord, active: int) -> None:
             learn(watch, active, narrow, is_own=False)
             clock.shown = 1
             add_foreign(clock, narrow | (records.WHOLE | records.GLIMPSED | records.NARROW))
+
+
+#: A phase and the number of its mbarrier in one word: the number plus one is in the low bits.
+NUMBER_BITS = 8
+
+
+@inlined
+def is_in_cluster(watch: BlockWatch) -> bool:
+    """Return whether a block has other blocks beside it that may access its memory."""
+    return watch.remote_accesses != 0
+
+
+@inlined
+def remote_access(home: BlockWatch, warp: int) -> RemoteAccess:
+    """Return the RemoteAccess of a warp, by its number in the cluster, to the memory of a block."""
+    return RemoteAccess.at(home.remote_accesses + warp * RemoteAccess.BYTES)
+
+
+@inlined
+def running_remote_access(watch: BlockWatch, home: BlockWatch) -> RemoteAccess:
+    """Return the RemoteAccess of the running warp to the memory of another block."""
+    return remote_access(home, watch.first_warp - watch.cluster_first + watch.clock.index)
+
+
+@compiled()
+def note_remote(watch: BlockWatch, home: BlockWatch, site: int, addresses: LaneLongs, active: int) -> None:
+    """Lanes access another block's memory."""
+    noted, lanes = running_remote_access(watch, home), lanes_in(active)
+    noted.epoch = choose(lanes, watch.epoch, noted.epoch)
+    noted.row = choose(lanes, site, noted.row)
+    noted.phase = choose(lanes, 0, noted.phase)
+    noted.address = choose(lanes, addresses.longs, noted.address)
+
+
+@inlined
+def note_remote_arrival(watch: BlockWatch, home: BlockWatch, lane: int, number: int, phase: int) -> None:
+    """Note that the access just noted is an arrival in a phase of an mbarrier of the other block."""
+    if is_in_cluster(home):
+        running_remote_access(watch, home).phase[lane] = (phase << NUMBER_BITS) | (number + 1)
+
+
+@compiled()
+def cluster_wait(frame: WarpFrame, site: int, active: int) -> None:
+    """Lanes wait at the barrier of their cluster."""
+    clock = watch_of(frame.block).clocks[frame.index]
+    clock.cluster_unwaited = clock.cluster_unwaited & ~active
+
+
+@compiled()
+def note_refusal(frame: WarpFrame, row: int, lanes: int) -> None:
+    """Some lanes have learnt that an answer names no block: none is left."""
+    if lanes != 0:
+        watch = watch_of_running(frame)
+        if watch.refused < watch.start:  # the first one counts: others learn of it the sooner
+            watch.refused = watch.epoch
+            watch.refused_lanes = lanes
+            watch.refused_row = row
+
+
+@compiled()
+def ask_for_block(frame: WarpFrame, site: int, active: int) -> None:
+    """A thread executes clusterlaunchcontrol.try_cancel.
+
+    What its warp has learnt it knows, too; what another warp has, if something orders that before.
+    """
+    if active == 0:
+        return
+    watch, lane = watch_of_running(frame), lowest_bit(active)
+    refused = watch.refused
+    if refused >= watch.start:
+        is_own = local_warp(watch, refused) == watch.clock.index
+        if is_own or ordered(watch, refused, 0, watch.refused_lanes, lane) != UNORDERED:
+            suspect(Suspicion.ASKED_AGAIN, frame, site, lane, 0, 0, watch.refused_row)
