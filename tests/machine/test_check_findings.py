@@ -91,7 +91,7 @@ def test_a_suspicion_says_all_that_a_finding_says() -> None:
             continue
         assert each.kind and each.message and each.mend, each
         for text in (each.message, each.mend):
-            names = {part.split("}")[0] for part in text.split("{")[1:]}
+            names = {part.split("}")[0].split(":")[0] for part in text.split("{")[1:]}
             assert names <= facts | set(each.numbers), (each, names)
         if each.subject is Subject.TWO_ACCESSES:
             assert {"address", "epoch", "who"} <= set(each.numbers)

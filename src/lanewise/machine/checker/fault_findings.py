@@ -1,6 +1,7 @@
 """Findings for launches that do not run to their end: faults, deadlocks, endless loops, what GPUs refuse."""
 
 import ctypes
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from lanewise.isa.archs import arch_number
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, FaultKind, WarpFrame
-from lanewise.machine.checker.access_descriptions import allocation_at, source_of
+from lanewise.machine.checker.access_descriptions import allocation_at, finding_at, source_of
 from lanewise.machine.checker.mends import Language, Place, spelled
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.errors import KernelFault, Refused
@@ -151,24 +152,6 @@ class Endless(KernelFault):
         self.finding = finding
 
 
-def finding_at(
-    launch: LaunchState,
-    kind: str,
-    message: str,
-    op: Op | None,
-    thread: Three | None,
-    state: BlockState,
-    address: int | None = None,
-    allocation: str = "",
-    mend: str = "",
-) -> Finding:
-    """Return a finding at an instruction of a launch."""
-    line, text, source = (op.line, str(op.source), source_of(launch, op)) if op else (0, "", None)
-    return Finding(
-        kind, message, line, text, source, thread, state.ctaid, address, allocation or None, mend=mend
-    )
-
-
 def stopped(launch: LaunchState, state: BlockState, fault: KernelFault) -> Finding:
     """Return the finding for an instruction that could not be executed."""
     op = launch.compiled.program.sites[state[BlockRecord.fault_site]]
@@ -190,7 +173,7 @@ def stopped(launch: LaunchState, state: BlockState, fault: KernelFault) -> Findi
     thread = launch.thread_at(state[BlockRecord.fault_warp], state[BlockRecord.fault_lane])
     message = message.replace(f"; {KEEP_ALIVE}", "")
     mend = _mend(launch, state, op)
-    return finding_at(launch, kind, message, op, thread, state, address, allocation, mend)
+    return finding_at(launch, op, kind, message, thread, state.ctaid, address, allocation, mend)
 
 
 def _mend(launch: LaunchState, state: BlockState, op: Op) -> str:
@@ -267,7 +250,7 @@ def deadlock(launch: LaunchState, state: BlockState, message: str) -> Finding:
     message, _, mend = message.partition(f"\n{MEND}")
     lanes = list(waiting_lanes(launch, state.members or [state]))
     if not lanes:
-        return finding_at(launch, "deadlock", message, None, None, state, mend=mend)
+        return finding_at(launch, None, "deadlock", message, None, state.ctaid, mend=mend)
     cause = first_cause(launch, lanes)
     at_phase = {(id(lane.block), lane.warp) for lane in lanes if lane.reason == abi.WAITS_FOR_PHASE}
 
@@ -282,7 +265,7 @@ def deadlock(launch: LaunchState, state: BlockState, message: str) -> Finding:
     op = _waited_for(launch.compiled.blocks, first.basic_block)
     kind = "barrier" if place(first) else "divergence"
     thread = launch.thread_at(first.warp, first.lane)
-    return finding_at(launch, kind, message, op, thread, first.block, mend=mend)
+    return finding_at(launch, op, kind, message, thread, first.block.ctaid, mend=mend)
 
 
 def _waited_for(blocks: list[BasicBlock], number: int) -> Op | None:
@@ -317,14 +300,12 @@ class Spin(NamedTuple):
     def finding(self, kind: str, message: str) -> Finding:
         """Return a finding at this loop."""
         address = self.address if self.access is not None else None
-        mend = self.mend()
-        launch, allocation = self.state.launch, self.allocation
-        made = finding_at(launch, kind, message, self.op, self.thread, self.state, address, allocation, mend)
+        launch, where = self.state.launch, (self.thread, self.state.ctaid, address, self.allocation)
+        made = finding_at(launch, self.op, kind, message, *where, self.mend())
         if self.store is None:
             return made
         words = "it writes there itself, in the same loop"
-        store = finding_at(launch, kind, words, self.store, self.thread, self.state, address, allocation)
-        return made.with_other(store)
+        return replace(made, other=finding_at(launch, self.store, kind, words, *where))
 
     def mend(self) -> str:
         """Return what ends the loop."""
@@ -349,7 +330,7 @@ def over_the_limit(launch: LaunchState, state: BlockState, message: str) -> Find
     """Return the finding of a block that ran longer than `steps=` allows: the first thread that runs."""
     spins = _spins(launch, state)
     if not spins:
-        return finding_at(launch, "endless", message, None, launch.thread_at(0, 0), state, mend=_LOOP)
+        return finding_at(launch, None, "endless", message, launch.thread_at(0, 0), state.ctaid, mend=_LOOP)
     reads = f"; this thread {spins[0].words()}" if spins[0].access is not None else ""
     return spins[0].finding("endless", message + reads)
 
@@ -365,8 +346,8 @@ def endless(launch: LaunchState, stuck: Stuck) -> Endless:
         if len({spin.state[BlockRecord.linear] for spin in spins}) > 1:
             break
     if not spins:
-        state = stuck.blocks[0]
-        return Endless(finding_at(launch, "endless", "the launch never ends", None, None, state, mend=_LOOP))
+        block, message = stuck.blocks[0].ctaid, "the launch never ends"
+        return Endless(finding_at(launch, None, "endless", message, None, block, mend=_LOOP))
     first = spins[0]
     why = "and nothing will change any more" if stuck.certain else "and nothing has changed for very long"
     message = f"the launch never ends: the thread {first.words()}, {why}"
@@ -383,7 +364,7 @@ def endless(launch: LaunchState, stuck: Stuck) -> Endless:
     made = first.finding(kind, message)
     if others and made.other is None:
         other = others[-1]
-        made = made.with_other(other.finding(kind, f"another thread {other.words()}"))
+        made = replace(made, other=other.finding(kind, f"another thread {other.words()}"))
     return Endless(made)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -52,10 +52,6 @@ class Finding:
     quote: str = ""
     #: Of a race: the pairs of accesses that its mend has to order.
     races: tuple[Race, ...] = field(default=(), repr=False, compare=False)
-
-    def with_other(self, other: Finding) -> Finding:
-        """Return the finding with its other place."""
-        return replace(self, other=other)
 
     @property
     def title(self) -> str:

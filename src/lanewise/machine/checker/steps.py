@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from lanewise.jit import ir
-from lanewise.jit.compiled_functions import Function, Library, Reference
+from lanewise.jit.compiled_functions import Reference
 from lanewise.jit.simd import Type, Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, WarpFrame
@@ -24,9 +24,12 @@ from lanewise.machine.checker.site_table import (
 )
 from lanewise.machine.checker.tensor_core_steps import (
     TENSOR_STEPS,
+    StepWriter,
+    calls,
     check_product,
     event_operands,
     product_operands,
+    sets_hooks,
     tensor_step,
     touch_registers,
 )
@@ -52,8 +55,6 @@ from lanewise.ptx import Immediate
 
 #: An answer of cluster launch control.
 _ANSWER = Type("u", 8 * RESPONSE_BYTES)
-#: A function of the watch for an instruction: of a warp, a row of the site table, and the active lanes.
-Visit = Function[[WarpFrame, int, int], None]
 
 
 class CheckerSteps:
@@ -259,15 +260,6 @@ def _frame(code: BlockCode) -> Reference:
     return Reference(WarpFrame, code["frame"])
 
 
-def _visit(function: Visit) -> Callable[[BlockCode, Record], None]:
-    """Return the writer of a step that calls a function with its row and the active lanes."""
-
-    def write(code: BlockCode, operands: Record) -> None:
-        function.call(code, frame=_frame(code), site=operands.get(0), active=code["active"])
-
-    return write
-
-
 def _watch(code: BlockCode) -> Record:
     """Return the watch of the warp's block."""
     return code.block.at(BlockRecord.watch)
@@ -286,7 +278,7 @@ def _assigned(code: BlockCode, registers: Value) -> Record:
 
 def _access(code: BlockCode, operands: Record) -> None:
     """Operands: row. Look at the access that is about to be made; it is not if Python cannot go on."""
-    _visit(access)(code, operands)
+    calls(access, "site")(code, operands)
     _stop_if_failed(code)
 
 
@@ -309,14 +301,6 @@ def _shortened_access(code: BlockCode, operands: Record) -> None:
     lanes = active.get().to(U64).to(i64)
     access.call(code, frame=_frame(code), site=operands.get(0), active=lanes)
     _stop_if_failed(code)
-
-
-def _set_async_hooks(code: BlockCode, operands: Record) -> None:
-    """Let the instruction that follows tell which bytes it reads and writes."""
-    hooks = ((BlockRecord.issued_hook, copy_issued), (BlockRecord.operand_hook, operand_read))
-    for field, hook in hooks:
-        function = code.builder.ptrtoint(Library.of(code.module).declared(hook), ir.LONG)
-        code.block.set(field, Value(code, i64, function))
 
 
 def _block(code: BlockCode, operands: Record) -> None:
@@ -459,34 +443,29 @@ def _branch(code: BlockCode, operands: Record) -> None:
 def _parted(code: BlockCode, operands: Record) -> None:
     """Operands: row. Lanes are about to wait for others, unless the whole warp is there."""
     with code.when(code["active"].to(U32).differs(-1)):
-        _visit(parted)(code, operands)
+        calls(parted, "site")(code, operands)
 
 
-def _converged(code: BlockCode, operands: Record) -> None:
-    """The lanes of the warp have met."""
-    meet.call(code, frame=_frame(code), active=code["active"])
-
-
-_ASYNC_STEPS: dict[str, Callable[[BlockCode, Record], None]] = {
-    "check_async_order": _visit(async_order),
-    "set_async_hooks": _set_async_hooks,
-    "check_exit": _visit(exits),
-    "check_cluster_wait": _visit(cluster_wait),
-    "check_registers": _visit(set_registers),
+_ASYNC_STEPS: dict[str, StepWriter] = {
+    "check_async_order": calls(async_order, "site"),
+    "set_async_hooks": sets_hooks(issued_hook=copy_issued, operand_hook=operand_read),
+    "check_exit": calls(exits, "site"),
+    "check_cluster_wait": calls(cluster_wait, "site"),
+    "check_registers": calls(set_registers, "site"),
     "touch_registers": touch_registers,
     "check_product": check_product,
-    "check_request": _visit(ask_for_block),
+    "check_request": calls(ask_for_block, "site"),
     "check_answer": _note_refusal,
 }
-_STEPS: dict[str, Callable[[BlockCode, Record], None]] = {
+_STEPS: dict[str, StepWriter] = {
     "check_access": _access,
     "check_shortened_access": _shortened_access,
-    "check_order": _visit(order),
-    "check_members": _visit(members),
-    "check_arrive": _visit(arrive),
+    "check_order": calls(order, "site"),
+    "check_members": calls(members, "site"),
+    "check_arrive": calls(arrive, "site"),
     "check_parted": _parted,
-    "check_left": _visit(left),
-    "check_converged": _converged,
+    "check_left": calls(left, "site"),
+    "check_converged": calls(meet),
     "check_block": _block,
     "check_branch": _branch,
     "clear_values": _clear,

@@ -23,12 +23,11 @@ from lanewise.machine.checker.allocations.pointer_bounds import view_name
 from lanewise.machine.checker.mends import Language, Place, Race, Reach
 from lanewise.machine.checker.proxy_records import AsyncKind, BarrierUse, TensorOperand
 from lanewise.machine.checker.site_table import by_async_proxy
-from lanewise.machine.checker.suspicion_sentences import Suspicion
+from lanewise.machine.checker.suspicion_sentences import TENSOR_COMPLETE, Suspicion
 from lanewise.machine.program.instruction_record import Proxy, Waits
 from lanewise.machine.program.memory_accesses import LocatedAccess
 from lanewise.machine.program.operands import Register
 from lanewise.machine.program.ops import Op
-from lanewise.machine.runtime.fault_report import KEEP_ALIVE
 from lanewise.machine.runtime.heap import heap_of
 from lanewise.machine.runtime.launch import Launch
 from lanewise.machine.runtime.shared_names import shared_name
@@ -44,14 +43,9 @@ _COMPLETE = {
     "committed it, and this thread has not synchronised with that thread since",
     AsyncKind.PHASE: "the copy is complete when the phase of its mbarrier is complete, and this thread has "
     "neither waited for that phase nor synchronised with a thread that has",
-    AsyncKind.TENSOR: "it is complete when an mbarrier is that a later tcgen05.commit of its thread names, "
-    "and this thread has neither waited for that phase nor synchronised with a thread that has",
+    AsyncKind.TENSOR: TENSOR_COMPLETE,
 }
 
-_FENCES_LEFT_OUT = (
-    "The PTX ISA asks for it (9.7.16.6.4, canonical synchronization patterns of tcgen05); Triton and CUTLASS "
-    "leave such fences out"
-)
 _OPERANDS = {
     TensorOperand.MATRIX_A: "A",
     TensorOperand.SCALES_OF_A: "the scale factors of A",
@@ -164,16 +158,6 @@ class Facts:
         if self.space != "shared":
             return view_name(self.launch, self.numbers["address"], low, high)
         return f"{shared_home(self.launch, low, high)} ({high - low} bytes)"
-
-    @property
-    def stay_inside(self) -> str:
-        """What keeps an access inside of what it belongs to."""
-        return f"bound the index of {self.here}, or make the memory larger"
-
-    @property
-    def fragment_bytes(self) -> int:
-        """The bytes of one lane's fragment of a wmma."""
-        return self.alignment
 
     @property
     def of_heap_block(self) -> str:
@@ -362,7 +346,7 @@ class Facts:
             case AsyncKind.WGMMA:
                 return f"{self.wgmma_commit} and {self.wgmma_wait} before {self.here}"
             case AsyncKind.BULK_GROUP:
-                return f"{self.bulk_wait} before {self.here}, in the thread that committed it{self._then_all}"
+                return self._wait_for_group(self.bulk_wait)
             case AsyncKind.PHASE:
                 return f"wait for the phase of its mbarrier before {self.here}"
             case AsyncKind.TENSOR:
@@ -375,15 +359,13 @@ class Facts:
     @property
     def wait_for_read(self) -> str:
         """What waits for the operation that reads."""
-        match self.operation:
-            case AsyncKind.WGMMA:
-                return f"{self.wgmma_commit} and {self.wgmma_wait} before {self.here}"
-            case AsyncKind.PHASE:
-                return f"wait for the phase of its mbarrier before {self.here}"
-            case AsyncKind.TENSOR:
-                return self.tensor_wait
-        read = self.bulk_wait_read
-        return f"{read} before {self.here}, in the thread that committed it{self._then_all}"
+        if self.operation in (AsyncKind.BULK_GROUP, None):
+            return self._wait_for_group(self.bulk_wait_read)
+        return self.wait_for_it
+
+    def _wait_for_group(self, wait: str) -> str:
+        """Return where a wait for a bulk group has to stand."""
+        return f"{wait} before {self.here}, in the thread that committed it{self._then_all}"
 
     @property
     def _then_all(self) -> str:
@@ -429,16 +411,6 @@ class Facts:
         return f"a {name_of(self.other.place.op)}" if self.other is not None else "an operation"
 
     @property
-    def tensor_fences(self) -> str:
-        """Why a missing fence of tcgen05 is no error."""
-        return _FENCES_LEFT_OUT
-
-    @property
-    def tensor_complete(self) -> str:
-        """When an operation of the pipe is complete."""
-        return _COMPLETE[AsyncKind.TENSOR]
-
-    @property
     def tensor_wait(self) -> str:
         """What waits for an operation of the pipe."""
         commit = f"{self.tensor_commit} to an mbarrier {self.after_other}, in the thread that issues it"
@@ -450,7 +422,7 @@ class Facts:
         if self.other is None:
             return self.tensor_access
         reader, writer = name_of(self.other.place.op), name_of(self.op)
-        return f"{reader} reads tensor memory before its {writer} is complete; {self.tensor_complete}"
+        return f"{reader} reads tensor memory before its {writer} is complete; {TENSOR_COMPLETE}"
 
     @property
     def tensor_wait_before_other(self) -> str:
@@ -527,32 +499,12 @@ class Facts:
         less = f"{abs(count)} bytes {'fewer' if count > 0 else 'more'}"
         return f"announce what the copies bring: {less} in expect_tx"
 
-    @property
-    def keep_alive(self) -> str:
-        """How the shared memory of a block is kept while others access it."""
-        return KEEP_ALIVE
-
     # threads ------------------------------------------------------------------------------------------------
-
-    @property
-    def mask_named(self) -> str:
-        """The mask of an instruction."""
-        return f"{self.numbers['mask'] & 0xFFFFFFFF:#010x}"
 
     @property
     def lanes_named(self) -> str:
         """The lanes of a mask that differ from what they should be."""
         return lanes_in_words(self.numbers["lanes"])
-
-    @property
-    def whole_mask(self) -> str:
-        """What makes a mask name its own lanes."""
-        return f"name every lane that executes {self.here} in the mask: 0xffffffff, where all lanes do"
-
-    @property
-    def outside_of_branch(self) -> str:
-        """Where an instruction of several lanes has to stand."""
-        return f"move {self.here} out of the branch, so that all lanes of the mask execute it"
 
     @property
     def threads_named(self) -> str:

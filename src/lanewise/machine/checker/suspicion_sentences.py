@@ -11,6 +11,7 @@ import sys
 from enum import Enum, IntEnum, auto
 
 from lanewise.isa.archs import arch_number
+from lanewise.machine.runtime.fault_report import KEEP_ALIVE
 
 
 class Subject(Enum):
@@ -41,6 +42,17 @@ _BOTH = "lane address epoch who"
 #: The sentences about fences between the proxies end alike.
 _PROXY = "{access}, through the asynchronous proxy: "
 _EACH_THREAD = "in each thread that {did}, before the threads synchronise"
+_STAY_INSIDE = "bound the index of {here}, or make the memory larger"
+#: When an operation of the pipe of tcgen05 is complete.
+TENSOR_COMPLETE = (
+    "it is complete when an mbarrier is that a later tcgen05.commit of its thread names, and this thread has "
+    "neither waited for that phase nor synchronised with a thread that has"
+)
+#: Why a missing fence of tcgen05 is no error.
+_FENCES_LEFT_OUT = (
+    "The PTX ISA asks for it (9.7.16.6.4, canonical synchronization patterns of tcgen05); Triton and CUTLASS "
+    "leave such fences out"
+)
 
 
 class Suspicion(IntEnum):
@@ -266,12 +278,12 @@ class Suspicion(IntEnum):
     # A warp touches what an operation of the pipe may still be writing, or overwrites what it may be reading.
     TENSOR_UNFINISHED = (
         "tensor memory", ERROR, Subject.TWO_ACCESSES, _BOTH,
-        "{tensor_access}: {tensor_operation} may still be writing there; {tensor_complete}",
+        "{tensor_access}: {tensor_operation} may still be writing there; " + TENSOR_COMPLETE,
         "{tensor_wait}",
     )  # fmt: skip
     TENSOR_IN_USE = (
         "tensor memory", ERROR, Subject.TWO_ACCESSES, _BOTH,
-        "{tensor_access}: {tensor_operation} may still be reading there; {tensor_complete}",
+        "{tensor_access}: {tensor_operation} may still be reading there; " + TENSOR_COMPLETE,
         "{tensor_wait}",
     )  # fmt: skip
     #: Stores and loads of a warp that it has not waited for.
@@ -299,14 +311,14 @@ class Suspicion(IntEnum):
         "fence", ADVICE, Subject.TWO_ACCESSES, _BOTH,
         "tcgen05.fence::before_thread_sync is missing: {tensor_access} after {tensor_operation} of another "
         "thread, which has executed no such fence before the barrier or mbarrier that orders the two. "
-        "{tensor_fences}",
+        + _FENCES_LEFT_OUT,
         "{tensor_before} {after_other}, before the threads synchronise",
     )  # fmt: skip
     TENSOR_UNFENCED_AFTER = (
         "fence", ADVICE, Subject.TWO_ACCESSES, _BOTH,
         "tcgen05.fence::after_thread_sync is missing: {tensor_access} after {tensor_operation}, and no such "
         "fence stands between this instruction and the barrier or mbarrier that orders the two. "
-        "{tensor_fences}",
+        + _FENCES_LEFT_OUT,
         "{tensor_after} before {here}, after the barrier or the wait for the mbarrier",
     )  # fmt: skip
     TENSOR_UNWRITTEN = (
@@ -422,7 +434,7 @@ class Suspicion(IntEnum):
         "cluster", ERROR, Subject.ACCESS, _ACCESS,
         "{access} in the block of rank {rank} of the cluster, which may have exited by then: none of its "
         "threads waits for anything that comes after this access",
-        "{keep_alive}",
+        KEEP_ALIVE,
     )  # fmt: skip
     TARGET_WEAKLY_KEPT = (
         "cluster", ADVICE, Subject.ACCESS, _ACCESS,
@@ -476,12 +488,12 @@ class Suspicion(IntEnum):
     OUTSIDE = (
         "out of bounds", ERROR, Subject.ACCESS, "lane address low high",
         "{access} outside of {home}, from which its address was computed",
-        "{stay_inside}",
+        _STAY_INSIDE,
     )  # fmt: skip
     RUNS_OUT = (
         "out of bounds", ERROR, Subject.ACCESS, "lane address low high",
         "{access} beyond the end of {home}, in which it begins",
-        "{stay_inside}",
+        _STAY_INSIDE,
     )  # fmt: skip
     IGNORED_ADDRESS = (
         "out of bounds", ERROR, Subject.ACCESS, _ACCESS,
@@ -510,25 +522,25 @@ class Suspicion(IntEnum):
 
     NOT_A_MEMBER = (
         "divergence", ERROR, Subject.THREADS, "lane mask _ _",
-        "the mask {mask_named} of this instruction leaves out a lane that executes it: all that execute it "
+        "the mask {mask:#010x} of this instruction leaves out a lane that executes it: all that execute it "
         "have to be in the mask",
-        "{whole_mask}",
+        "name every lane that executes {here} in the mask: 0xffffffff, where all lanes do",
     )  # fmt: skip
     ABSENT_MEMBER = (
         "divergence", ERROR, Subject.THREADS, "lane mask lanes _",
-        "the mask {mask_named} of this instruction names lanes that are elsewhere in the kernel: "
+        "the mask {mask:#010x} of this instruction names lanes that are elsewhere in the kernel: "
         "{lanes_named}",
-        "{outside_of_branch}",
+        "move {here} out of the branch, so that all lanes of the mask execute it",
     )  # fmt: skip
     MASKS_DIFFER = (
         "divergence", ERROR, Subject.THREADS, "lane mask lanes _",
-        "the mask {mask_named} of this instruction names lanes that execute it with another mask: "
+        "the mask {mask:#010x} of this instruction names lanes that execute it with another mask: "
         "{lanes_named}",
         "give all lanes that execute it together the same mask",
     )  # fmt: skip
     EXITED_MEMBER = (
         "divergence", ADVICE, Subject.THREADS, "lane mask lanes _",
-        "the mask {mask_named} of this instruction names lanes that have exited: {lanes_named}",
+        "the mask {mask:#010x} of this instruction names lanes that have exited: {lanes_named}",
         "let the lanes that have nothing to do come here before they return, or leave them out of the mask",
     )  # fmt: skip
     #: Threads of a block have exited when it arrives at the barrier of the grid.
@@ -565,8 +577,8 @@ class Suspicion(IntEnum):
 
     TILE_ALIGNMENT = (
         "wmma", ERROR, Subject.ACCESS, _ACCESS,
-        "the {space} pointer is not a multiple of {fragment_bytes} bytes, the size of one lane's fragment",
-        "begin the tile at a multiple of {fragment_bytes} bytes (__align__(32) for its array)",
+        "the {space} pointer is not a multiple of {alignment} bytes, the size of one lane's fragment",
+        "begin the tile at a multiple of {alignment} bytes (__align__(32) for its array)",
     )  # fmt: skip
     TILE_STRIDE = (
         "wmma", ERROR, Subject.THREADS, "lane stride _ _",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from lanewise.jit import ir
-from lanewise.jit.compiled_functions import Library, Reference
+from lanewise.jit.compiled_functions import Function, Library, Reference
 from lanewise.jit.simd import Value, i64
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.analysis.warpgroup_registers import Product, RegisterEvent, Touch
@@ -258,58 +258,43 @@ def _move(op: Op, stores: bool) -> list[int]:
 # the functions ----------------------------------------------------------------------------------------------
 
 
-def _frame(code: BlockCode) -> Reference:
-    return Reference(WarpFrame, code["frame"])
+#: Writes the function of a step, given its operands.
+StepWriter = Callable[[BlockCode, Record], None]
 
 
-def _set_hook(hook: Hook) -> Callable[[BlockCode, Record], None]:
-    """Return the writer of a step that has a function called when the next operation is issued."""
+def calls(function: Function[..., None], *names: str) -> StepWriter:
+    """Return the writer of a step that calls a function with the active lanes, and its operands by name."""
 
     def write(code: BlockCode, operands: Record) -> None:
-        function = code.builder.ptrtoint(Library.of(code.module).declared(hook), ir.LONG)
-        code.block.set(BlockRecord.issued_hook, Value(code, i64, function))
+        frame, given = Reference(WarpFrame, code["frame"]), enumerate(names)
+        named = {name: operands.get(8 * number) for number, name in given}
+        function.call(code, frame=frame, active=code["active"], **named)
+
+    return write
+
+
+def sets_hooks(**hooks: Function[..., None]) -> StepWriter:
+    """Return the writer of a step that has functions called by the next operation, by fields of a block."""
+
+    def write(code: BlockCode, operands: Record) -> None:
+        for field, hook in hooks.items():
+            function = code.builder.ptrtoint(Library.of(code.module).declared(hook), ir.LONG)
+            code.block.set(getattr(BlockRecord, field), Value(code, i64, function))
 
     return write
 
 
 def _check_move(code: BlockCode, operands: Record) -> None:
-    """Operands: row, address, lanes, columns, columns to the second half, whether it stores."""
-    row, *rest = (operands.get(8 * number) for number in range(7))
-    names = ("register", "number", "lanes", "columns", "split", "stores")
-    given = dict(zip(names, rest, strict=True))
-    move_words.call(code, frame=_frame(code), row=row, active=code["active"], **given)
-    code.block.set(BlockRecord.issued_hook, 0)  # a store that is kept has been looked at
-
-
-def _check_wait(code: BlockCode, operands: Record) -> None:
-    """Operands: a TensorWait."""
-    wait_for_moves.call(code, frame=_frame(code), active=code["active"], kind=operands.get(0))
-
-
-def _check_fence(code: BlockCode, operands: Record) -> None:
-    """There are no operands."""
-    fence_after_sync.call(code, frame=_frame(code), active=code["active"])
-
-
-def _check_alloc(code: BlockCode, operands: Record) -> None:
-    """Operands: row, columns."""
-    row, register, count = (operands.get(8 * number) for number in range(3))
-    frame, active = _frame(code), code["active"]
-    allocate_columns.call(code, frame=frame, row=row, active=active, count_register=register, count=count)
-
-
-def _check_dealloc(code: BlockCode, operands: Record) -> None:
-    """Operands: row, address, columns."""
-    row, *rest = (operands.get(8 * number) for number in range(5))
-    given = dict(zip(("register", "number", "count_register", "count"), rest, strict=True))
-    free_columns.call(code, frame=_frame(code), row=row, active=code["active"], **given)
+    """A warp loads or stores columns; a store that is kept has been looked at then."""
+    calls(move_words, "row", "register", "number", "lanes", "columns", "split", "stores")(code, operands)
+    code.block.set(BlockRecord.issued_hook, 0)
 
 
 #: The functions of the steps by name.
-TENSOR_STEPS: dict[str, Callable[[BlockCode, Record], None]] = {
+TENSOR_STEPS: dict[str, StepWriter] = {
     "check_tensor_move": _check_move,
-    "check_tensor_wait": _check_wait,
-    "check_tensor_fence": _check_fence,
-    "check_tensor_alloc": _check_alloc,
-    "check_tensor_dealloc": _check_dealloc,
-} | {_hook_step(verb): _set_hook(hook) for verb, hook in _HOOKS.items()}
+    "check_tensor_wait": calls(wait_for_moves, "kind"),
+    "check_tensor_fence": calls(fence_after_sync),
+    "check_tensor_alloc": calls(allocate_columns, "row", "count_register", "count"),
+    "check_tensor_dealloc": calls(free_columns, "row", "register", "number", "count_register", "count"),
+} | {_hook_step(verb): sets_hooks(issued_hook=hook) for verb, hook in _HOOKS.items()}

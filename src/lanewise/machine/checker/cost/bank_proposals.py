@@ -359,7 +359,7 @@ class ArrayLayouts:
         """
         if access.samples is None or any(by_async_proxy(op) for op in self.program.sites):
             return None
-        low, high = _extent(access)
+        low, high = access.samples.extent
         return next((array for array in self.arrays if array.holds(low, high)), None)
 
     @cached_property
@@ -370,7 +370,7 @@ class ArrayLayouts:
             accessed.setdefault(variable, set()).add(op_type)
         for access in self.costs.accesses:
             if access.samples is not None:
-                low, high = _extent(access)
+                low, high = access.samples.extent
                 for variable in shared_variables(self.program):
                     if variable.address < high and low < variable.address + variable.size:
                         accessed.setdefault(variable, set()).add(_type(access.op, access.located.size))
@@ -405,7 +405,7 @@ class ArrayLayouts:
         for access in self.costs.accesses:
             if access.samples is None:
                 continue
-            low, high = _extent(access)
+            low, high = access.samples.extent
             if high <= array.start or array.start + array.size <= low:
                 continue
             if not array.holds(low, high):
@@ -421,11 +421,3 @@ class ArrayLayouts:
 def _type(op: Op, size: int) -> str:
     """Return the type of the elements that an access of some bytes has."""
     return op.types[-1] if op.types else f"b{8 * size}"
-
-
-def _extent(access: AccessCost) -> tuple[int, int]:
-    """Return the first byte that sampled requests touch, and the one after the last."""
-    samples = access.samples
-    assert samples is not None
-    offsets = samples.offsets[samples.lanes]
-    return int(offsets.min()), int(offsets.max()) + samples.size

@@ -1,10 +1,8 @@
 """Judges what a launch cost: which lines waste wavefronts, sectors, instructions or barriers, by rank."""
 
-import linecache
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -18,31 +16,18 @@ from lanewise.machine.checker.cost.needless_barriers import needless_barriers
 from lanewise.machine.checker.cost.requests import Requests
 from lanewise.machine.checker.findings import Inefficiency, ReportContents
 from lanewise.machine.checker.records import SiteRow
-from lanewise.machine.checker.report import Inefficiency
 from lanewise.machine.program.basic_blocks import BasicBlock, postdominators, until_lanes_meet
 from lanewise.machine.program.instruction_record import BlockEnd
 from lanewise.machine.program.operands import Symbol
 from lanewise.machine.program.ops import Op
-from lanewise.machine.program.source_lines import source_line
+from lanewise.machine.program.source_lines import source_line, source_text
 from lanewise.machine.runtime.shared_names import plain_name
-from lanewise.ptx import Entry, Loc, Module, Resources, Shape
+from lanewise.ptx import Entry, Loc, Resources, Shape
 
 #: Indices longer than this are left out of a message.
 MOST_CHARACTERS = 12
 _INDEXED = re.compile(r"([A-Za-z_]\w*(?:(?:\.|->)\w+)*)\s*(?=\[)")
 _ASSIGNMENT = re.compile(r"(?<![=!<>+\-*/%&|^])(?:=|[+\-*/%&|^]=|<<=|>>=)(?!=)")
-
-
-def source_text(module: Module, place: str | None) -> str:
-    """Return the text of a line of the source, `file:line`; empty if the source is not at hand."""
-    if place is None:
-        return ""
-    name, _, number = place.rpartition(":")
-    compiled = module.cuda
-    if compiled is not None and Path(compiled.name).name == Path(name).name:
-        lines = compiled.text.split("\n")
-        return lines[int(number) - 1].strip() if 0 < int(number) <= len(lines) else ""
-    return linecache.getline(name, int(number)).strip()
 
 
 def expression(text: str, name: str, writes: bool) -> str:
@@ -218,9 +203,8 @@ class _Judge:
 
     def _subject(self, access: AccessCost, name: str = "") -> str:
         """Return the expression of the source that makes an access, or what it does in words."""
-        source = self.kernel.sources[access.op.site]
         writes = access.located.access.writes
-        subject = expression(source_text(self.module, source), name, writes) if source else ""
+        subject = expression(self._text(access.op), name, writes)
         words = f"{access.located.space} {access.located.access.verb}"
         return subject or name or self._statement(access.op) or words
 
@@ -268,7 +252,7 @@ class _Judge:
     def _find_variable(self, access: AccessCost) -> Symbol | None:
         low, high = access.lowest, access.highest
         if not high and access.samples is not None:
-            low, high = _range(access.samples)
+            low, high = access.samples.extent
         for variable in self.variables:
             if variable.address <= low and high <= variable.address + variable.size:
                 return variable
@@ -319,9 +303,14 @@ class _Judge:
                 INSTRUCTION_CYCLES * wasted,
             )  # fmt: skip
 
+    def _text(self, op: Op) -> str:
+        """Return the line of the source that an instruction came from; empty if it is not at hand."""
+        source = self.kernel.sources[op.site]
+        return source_text(self.module, source) if source else ""
+
     def _statement(self, op: Op) -> str:
         """Return the line of the source that an instruction came from, shortened; empty if not at hand."""
-        text = source_text(self.module, self.kernel.sources[op.site]).rstrip("{:; ")
+        text = self._text(op).rstrip("{:; ")
         return text if len(text) <= MOST_STATEMENT else f"{text[: MOST_STATEMENT - 1]}…"
 
     def local_memory(self) -> Iterator[Inefficiency]:
@@ -374,11 +363,6 @@ class _Judge:
                 "barrier", group[0], self._statement(group[0]), words, wasted, total, "instructions",
                 BARRIER_CYCLES * wasted,
             )  # fmt: skip
-
-
-def _range(requests: Requests) -> tuple[int, int]:
-    offsets = requests.offsets[requests.lanes]
-    return int(offsets.min()), int(offsets.max()) + requests.size
 
 
 def _distance(requests: Requests | None) -> str:

@@ -1,4 +1,4 @@
-"""Reports as CI systems read them: SARIF 2.1.0, and GitHub's workflow commands, which mark lines of a change."""
+"""Reports as CI systems read them: SARIF 2.1.0, and GitHub's commands that mark lines of a change."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress

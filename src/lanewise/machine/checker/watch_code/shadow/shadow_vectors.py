@@ -9,7 +9,6 @@ from collections.abc import Callable
 from lanewise.jit import ir
 from lanewise.jit.compiled_functions import Function, signature_only
 from lanewise.jit.simd import Value
-from lanewise.machine import abi
 from lanewise.machine.checker import records
 from lanewise.machine.checker.records import (
     CELLS_TOGETHER,
@@ -37,6 +36,7 @@ from lanewise.machine.checker.watch_code.watch_module import (
 )
 from lanewise.machine.codegen.function_code import U8, U32, Record
 from lanewise.machine.codegen.lane_vectors import BOOL
+
 
 class Cell:
     """The code that reads and writes one cell of shadow memory, in all planes."""
