@@ -9,7 +9,7 @@ import lanewise as lw
 from lanewise.debug.debugger import Debugger
 from lanewise.debug.launches import DebuggedLaunch
 from lanewise.machine.checker.mends import SPELLINGS, Language, spelled
-from lanewise.machine.checker.order_kinds import OrderKind
+from lanewise.machine.checker.records import OrderKind
 from lanewise.machine.checker.suspicion_facts import Facts
 from lanewise.machine.checker.suspicion_sentences import Subject, Suspicion
 from lanewise.ptx.model.inlined_code import authors_line

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from lanewise.errors import LanewiseError
-from lanewise.machine.checker.allocations.launch_accesses import WANTED
+from lanewise.machine.checker.findings import WANTED
 from lanewise.machine.errors import KernelFault
 from lanewise.ptx.model.names import plain_name
 from lanewise.virtual_gpu.order.byte_ranges import Access, AccessKind, ranges_of

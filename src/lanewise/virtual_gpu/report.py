@@ -76,7 +76,7 @@ class ProgramReport:
 
     def save(self, path: str | Path) -> None:
         """Write the report to a file, in the form that its name ends in: .html, .json, .sarif or .txt."""
-        from lanewise.machine.checker.reporting.saving import save
+        from lanewise.machine.checker.report import save
 
         save(self.parts, Path(path))
 

@@ -252,8 +252,8 @@ def _nothing_checked(asked: Asked, reports: list[Report], gpu: VirtualGPU | None
 
 
 def _show(reports: list[Report], wanted: Wanted) -> int:
+    from lanewise.machine.checker.report import save
     from lanewise.machine.checker.reporting.ci import sarif, workflow_commands
-    from lanewise.machine.checker.reporting.saving import save
 
     ok = all(report.ok and not (wanted.strict and report.performance) for report in reports)
     if wanted.save is not None:

@@ -21,8 +21,8 @@ from lanewise.machine.abi import BlockRecord, LaunchRecord, RunStatus
 from lanewise.machine.checker import counters, fault_findings
 from lanewise.machine.checker.access_descriptions import source_of
 from lanewise.machine.checker.allocations.heap_checks import leaks
-from lanewise.machine.checker.allocations.launch_accesses import WANTED
 from lanewise.machine.checker.checked_kernel import CheckedKernel, checked_by_lanes
+from lanewise.machine.checker.findings import WANTED
 from lanewise.machine.checker.merged_findings import across_schedules, verdict
 from lanewise.machine.checker.report import Finding, Inefficiency, Line, Report
 from lanewise.machine.checker.schedules import RunSchedule

@@ -3,7 +3,8 @@
 An asynchronous operation has an epoch of its own, in which its instruction was issued. Which bytes it reads
 and writes is noted in shadow memory under that epoch; who knows that it is complete is found here. Only
 kernels that have such instructions keep these records, and only those with tcgen05 the records of tensor
-memory at the end."""
+memory at the end.
+"""
 
 from enum import IntEnum, IntFlag, auto
 

@@ -16,7 +16,6 @@ from lanewise.machine.analysis.phase_tests import unheeded_tests
 from lanewise.machine.analysis.pointer_provenance import DESCRIPTOR_SHIFT, AddressSources
 from lanewise.machine.analysis.register_pool import registers_at_launch
 from lanewise.machine.checker.allocations.padding import padded_block
-from lanewise.machine.checker.order_kinds import order_kind
 from lanewise.machine.checker.records import (
     MOST_BOUNDED,
     MOST_NUMBERS,
@@ -26,6 +25,7 @@ from lanewise.machine.checker.records import (
     SiteRow,
     Space,
     StoredElement,
+    order_kind,
 )
 from lanewise.machine.program.instruction_record import Order, Proxy, Role, Size, Waits
 from lanewise.machine.program.instruction_table import MOST_ROWS

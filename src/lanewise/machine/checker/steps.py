@@ -15,8 +15,7 @@ from lanewise.machine.abi import BlockAnswer, BlockRecord, WarpFrame
 from lanewise.machine.analysis.definite_assignment import Plan, key_of
 from lanewise.machine.analysis.warpgroup_registers import RegisterEvent, WarpgroupPlan
 from lanewise.machine.bulk_copies.launch_control import RESPONSE_BYTES, SUCCESS_BIT
-from lanewise.machine.checker.order_kinds import OrderKind, order_kind
-from lanewise.machine.checker.records import BlockWatch, WatchRecord
+from lanewise.machine.checker.records import BlockWatch, OrderKind, WatchRecord, order_kind
 from lanewise.machine.checker.site_table import (
     by_async_proxy,
     first_access_row,

@@ -1,6 +1,7 @@
 """The checker's steps for Tensor Cores: the registers of wgmma, and what tcgen05 does to tensor memory.
 
-Registers of wgmma are followed because they may be in flight, or written without a fence."""
+Registers of wgmma are followed because they may be in flight, or written without a fence.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -2,7 +2,8 @@
 
 A layout is proposed only if it keeps every access whole: the bytes that one lane reads or writes at a time
 stay neighbours, at a multiple of their number, whatever index they begin at. It is written as the source of
-the kernel would: a declaration, an index expression, an argument of lw.shared."""
+the kernel would: a declaration, an index expression, an argument of lw.shared.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -9,7 +9,7 @@ a barrier is needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from lanewise.machine.checker.checked_kernel import CheckedKernel
@@ -120,31 +120,33 @@ class _Finder:
 
     def after(self, barrier: BasicBlock, taken_out: set[int]) -> Accesses:
         """Return what may be accessed after a barrier, up to the next ones that stay."""
-        accesses, seen, pending = Accesses(), set[int](), successors(barrier)
-        while pending:
-            block = pending.pop()
-            if block.number in seen:
-                continue
-            seen.add(block.number)
-            accesses |= self.by_block[block.number]
-            if not _is_block_barrier(block) or block.number in taken_out:
-                pending += successors(block)
-        return accesses
+
+        def following(block: BasicBlock) -> list[BasicBlock]:
+            stays = _is_block_barrier(block) and block.number not in taken_out
+            return [] if stays else successors(block)
+
+        return self._of_ways(successors(barrier), following)
 
     def before(self, barrier: BasicBlock, taken_out: set[int]) -> Accesses:
         """Return what may be accessed before a barrier, back to the previous ones that stay."""
-        accesses, seen, pending = Accesses(), set[int](), [barrier]
+
+        def preceding(block: BasicBlock) -> list[BasicBlock]:
+            before = self.predecessors.get(block.number, ())
+            return [one for one in before if not _is_block_barrier(one) or one.number in taken_out]
+
+        return self._of_ways([barrier], preceding)
+
+    def _of_ways(
+        self, pending: list[BasicBlock], onward: Callable[[BasicBlock], list[BasicBlock]]
+    ) -> Accesses:
+        """Return what basic blocks access, and those to which ways lead onward from them."""
+        accesses, seen = Accesses(), set[int]()
         while pending:
             block = pending.pop()
-            if block.number in seen:
-                continue
-            seen.add(block.number)
-            accesses |= self.by_block[block.number]
-            pending += [
-                predecessor
-                for predecessor in self.predecessors.get(block.number, ())
-                if not _is_block_barrier(predecessor) or predecessor.number in taken_out
-            ]
+            if block.number not in seen:
+                seen.add(block.number)
+                accesses |= self.by_block[block.number]
+                pending += onward(block)
         return accesses
 
     def _of_block(self, block: BasicBlock) -> Accesses:

@@ -17,9 +17,8 @@ from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
-from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.proxy_records import VECTORS
-from lanewise.machine.checker.records import BlockWatch, Flag, LaneClocks, WarpClock
+from lanewise.machine.checker.records import BlockWatch, Flag, LaneClocks, OrderKind, WarpClock
 from lanewise.machine.checker.suspicion_sentences import Suspicion
 from lanewise.machine.checker.watch_code.clocks.clusters import arrive_at_cluster, release_cluster
 from lanewise.machine.checker.watch_code.clocks.publications import (

@@ -5,7 +5,8 @@ epoch. So of a block whose warps arrive one after the other, the last arrival co
 
 The memory of a block is gone when its last thread has exited. So each access by another block has to happen
 before the exit of at least one thread of the block: it waits at the cluster's barrier, for a phase of an
-mbarrier or for a flag that comes after the access. `exits.py` looks at that when threads exit."""
+mbarrier or for a flag that comes after the access. `exits.py` looks at that when threads exit.
+"""
 
 from lanewise.jit.lane_functions import address_of, choose, joined, lanes_in, lowest_bit, mask_of
 from lanewise.jit.record_layout import RecordLayout, field

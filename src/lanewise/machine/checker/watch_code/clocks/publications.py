@@ -5,7 +5,8 @@ block had done. A publication that rests on those of other blocks stands for eve
 
 A vector clock has the last release of each warp. If only some lanes of the warp made it, it does not stand
 for an earlier release by other lanes, which is kept beside it: what lanes did before all of them arrived at
-one mbarrier is known by that, also after one of them has arrived at another one."""
+one mbarrier is known by that, also after one of them has arrived at another one.
+"""
 
 from lanewise.jit.lane_functions import address_of, any_lane, joined, lowest_bit, mask_of
 from lanewise.jit.restricted_python import compiled, inlined

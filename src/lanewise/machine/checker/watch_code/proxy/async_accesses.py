@@ -3,7 +3,8 @@
 An earlier asynchronous operation has to be complete; an earlier plain access has to be ordered before, and a
 fence.proxy.async has to lie between (`proxy_fences.py`). The bytes are looked at one run at a time: a run
 that only complete operations and fenced, ordered stores came before costs a few vector instructions for each
-16 bytes, and what may be wrong is examined cell by cell."""
+16 bytes, and what may be wrong is examined cell by cell.
+"""
 
 from lanewise.jit.compiled_functions import signature_only
 from lanewise.jit.lane_functions import choose, smallest, unsigned_less

@@ -8,7 +8,6 @@ from lanewise.jit.lane_functions import choose, joined, lanes_in, largest, set_b
 from lanewise.jit.record_layout import Words
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.abi import WARPGROUP, WarpFrame
-from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.proxy_records import (
     FENCES_KEPT,
     GROUPS_KEPT,
@@ -18,7 +17,7 @@ from lanewise.machine.checker.proxy_records import (
     NotedOperation,
     WarpFence,
 )
-from lanewise.machine.checker.records import BlockWatch
+from lanewise.machine.checker.records import BlockWatch, OrderKind
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     alive_lanes,
     begin_epoch,

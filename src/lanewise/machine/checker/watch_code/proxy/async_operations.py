@@ -4,7 +4,8 @@ The walkers of boxes and of matrix descriptors, which the machine copies and mul
 bytes have to lie in the variable or array that the address was computed from; where the instructions do not
 tell that, in the shared variable in which the operation begins. Of a matrix descriptor only what can hardly
 be meant is reported: rows that lie in one another, a line that is left before its end, and elements of 16
-bits that a tensor copy has written as those of the other format."""
+bits that a tensor copy has written as those of the other format.
+"""
 
 from __future__ import annotations
 

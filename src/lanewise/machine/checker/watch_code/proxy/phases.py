@@ -4,7 +4,8 @@ A bulk copy that an mbarrier counts is complete when its phase is, and a thread 
 thread that it has synchronised with, has seen that phase complete. A tcgen05.commit tells of everything that
 its thread has issued to the pipe before: a thread may rely on an operation if it knows the phase of any later
 commit of the same thread to be complete. By the PTX ISA it needs a tcgen05.fence::after_thread_sync as well
-before an asynchronous instruction of its own."""
+before an asynchronous instruction of its own.
+"""
 
 from lanewise.jit.lane_functions import address_of, joined, lanes_in, lowest_bit, mask_of, set_bits
 from lanewise.jit.restricted_python import compiled, inlined

@@ -8,8 +8,7 @@ from lanewise.jit.lane_functions import lowest_bit
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.analysis.register_pool import IGNORED, STEP
-from lanewise.machine.checker.order_kinds import OrderKind
-from lanewise.machine.checker.records import BlockWatch
+from lanewise.machine.checker.records import BlockWatch, OrderKind
 from lanewise.machine.checker.suspicion_sentences import Suspicion
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     alive_lanes,

@@ -4,7 +4,8 @@ A wavefront serves one word in each of 32 banks. Accesses of 8 and 16 bytes a la
 lanes, each judged alone unless two go as one; a phase takes as many wavefronts as a bank has distinct words.
 A request to global memory takes one sector of 32 bytes for each that it touches. Instructions in loops repeat
 the same request some bytes further on, so all of this is computed once for each new pattern and stored beside
-the instruction."""
+the instruction.
+"""
 
 from lanewise.jit import ir
 from lanewise.jit.compiled_functions import primitive, signature_only

@@ -2,7 +2,8 @@
 
 A cell stands for 1, 2 or 4 bytes of memory: as many as the smallest access to that memory has, so that no
 access ends inside a cell. Cells that may be wrong are examined one by one (`shadow_memory.py`), by functions
-that these call. All of this is written as LLVM IR, since most of the time of a check is spent here."""
+that these call. All of this is written as LLVM IR, since most of the time of a check is spent here.
+"""
 
 from collections.abc import Callable
 

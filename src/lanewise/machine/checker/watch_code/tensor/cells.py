@@ -3,7 +3,8 @@
 An operation of the pipe has to be complete before a warp touches what it writes, or overwrites what it reads;
 a warp has to wait for its own loads and stores before the pipe comes to their cells. Operations of the pipe
 that one thread issues stay in order by themselves; those of several threads need one. The functions at the
-end are called before instructions of a warp: loads, stores, waits, alloc and dealloc."""
+end are called before instructions of a warp: loads, stores, waits, alloc and dealloc.
+"""
 
 from lanewise.jit.lane_functions import lowest_bit
 from lanewise.jit.restricted_python import compiled, inlined
