@@ -7,7 +7,8 @@ the same request some bytes further on, so all of this is computed once for each
 the instruction.
 """
 
-from lanewise.jit import ir
+from collections.abc import Callable
+
 from lanewise.jit.compiled_functions import primitive, signature_only
 from lanewise.jit.lane_functions import (
     address_of,
@@ -16,12 +17,12 @@ from lanewise.jit.lane_functions import (
     count_bits,
     lanes_in,
     lowest_bit,
+    mask_of,
     set_bits,
 )
-from lanewise.jit.record_layout import Longs
+from lanewise.jit.record_layout import Longs, RecordLayout, per_lane
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.jit.simd import Code, Type, Value, i64
-from lanewise.machine import abi
 from lanewise.machine.checker.records import (
     CELLS_TOGETHER,
     MOST_SAMPLE_BASES,
@@ -30,204 +31,143 @@ from lanewise.machine.checker.records import (
     LastRequest,
 )
 from lanewise.machine.checker.watch_code.accesses import Access
-from lanewise.machine.checker.watch_code.watch_module import LaneLongs, WatchCode, lane_is_in, wide, written
-from lanewise.machine.codegen.function_code import U32, U64
-from lanewise.machine.codegen.lane_vectors import BOOL
+from lanewise.machine.checker.watch_code.watch_module import LANES, LaneLongs, longs_of, words_of
+from lanewise.machine.codegen.function_code import U64
 
-LANES = abi.LANES
-#: Stands for the rows of ldmatrix and stmatrix, of 16 bytes, whose phases never go together.
-ROWS = 17
-
-
-def _write_wavefronts(code: WatchCode, size: int) -> None:
-    """Write how many wavefronts a request to shared memory takes, of lanes that access so many bytes."""
-    unit = 16 if size == ROWS else max(size, 4)
-    banks = 128 // unit  # units of a wavefront, and lanes of a phase
-    shift = unit.bit_length() - 1
-    counts, highest, lists = (
-        code.stack_bytes(4 * LANES),
-        code.stack_bytes(4 * LANES),
-        code.stack_bytes(4 * LANES * LANES),
-    )
-    addresses = code.record("addresses").pointer(0, U64)
-    total, phases = code.variable(code.number(0)), code.variable(code.number(0))
-    worst = code.variable(code.constant(U32, 0))
-    fresh = code.variable(code.constant(BOOL, 0))
-
-    def phase(first: Value, lanes: int) -> None:
-        active = (code["active"].to(U32) >> first.to(U32)) & ((1 << lanes) - 1)
-        with code.when(active.differs(0)):
-            phases.set(phases.get() + 1)
-            units = (addresses.load(first, lanes) >> shift).to(U32)
-            chosen = _conditions(code, active, lanes)
-            ones = chosen.select(code.constant(U32.by(lanes), 1) << (units & (banks - 1)), 0)
-            used = code.intrinsic("vector.reduce.or", U32, [ones], of=ones.type)
-            worst.set(code.constant(U32, 1))
-            with code.when(_count(used).differs(_count(active))):
-                counts.pointer(0, U32).store(code.constant(U32.by(LANES), 0))
-                with code.loop(lanes) as lane, code.when(lane_is_in(lane, active)):
-                    word = (addresses.load(first + lane) >> shift).to(U32)
-                    bank = wide(word & (banks - 1))
-                    count = counts.pointer(0, U32).load(bank)
-                    row = bank * LANES
-                    fresh.set(count.equals(0) | (word > highest.pointer(0, U32).load(bank)))
-                    with code.when(~fresh.get()):
-                        fresh.set(code.constant(BOOL, 1))
-                        with code.loop(wide(count)) as index:
-                            fresh.set(fresh.get() & lists.pointer(0, U32).load(row + index).differs(word))
-                    with code.when(fresh.get()):
-                        lists.pointer(0, U32).store(word, row + wide(count))
-                        top = highest.pointer(0, U32).load(bank)
-                        highest.pointer(0, U32).store(count.equals(0).select(word, top.max(word)), bank)
-                        counts.pointer(0, U32).store(count + 1, bank)
-                        worst.set(worst.get().max(count + 1))
-            total.set(total.get() + wide(worst.get()))
-
-    if size <= 4 or size == ROWS:
-        with code.loop(LANES // banks) as number:
-            phase(number * banks, banks)
-    else:
-        with code.loop(LANES // (2 * banks)) as number:
-            first = number * (2 * banks)
-            joined = _joined(code, addresses.load(first, 2 * banks), code["active"] >> first, 2 * banks)
-            with code.when(joined):
-                phase(first, 2 * banks)
-            with code.when(~joined), code.loop(2) as half:
-                phase(first + half * banks, banks)
-    code.done(total.get() | (phases.get() << 32))
+#: Bytes of a wavefront, and of a sector as a power of two.
+WAVEFRONT, SECTOR_SHIFT = 128, 5
+#: The bits of the smaller one of two numbers that are returned as one.
+LOW_WORD = 0xFFFFFFFF
 
 
-@written(lambda code: _write_wavefronts(code, 4))
-def wavefronts_4(addresses: LaneLongs, active: int) -> int:
-    """Return wavefronts | phases << 32 of accesses of up to 4 bytes."""
+def _reduced(name: str, type: Type) -> Callable[[Code, Value], Value]:
+    """Return what writes the reduction of a vector to one number."""
+
+    def write(code: Code, vector: Value) -> Value:
+        typed = vector.view(type)
+        return code.intrinsic(f"vector.reduce.{name}", type, [typed], of=typed.type).view(i64)
+
+    return write
+
+
+@primitive(_reduced("smin", i64))
+def smallest_signed(vector: Longs) -> int:
+    """Return the smallest element of a vector as numbers with a sign."""
     signature_only()
 
 
-@written(lambda code: _write_wavefronts(code, 8))
-def wavefronts_8(addresses: LaneLongs, active: int) -> int:
-    """Return wavefronts | phases << 32 of accesses of 8 bytes."""
+@primitive(_reduced("smax", i64))
+def largest_signed(vector: Longs) -> int:
+    """Return the largest element of a vector as numbers with a sign."""
     signature_only()
 
 
-@written(lambda code: _write_wavefronts(code, 16))
-def wavefronts_16(addresses: LaneLongs, active: int) -> int:
-    """Return wavefronts | phases << 32 of accesses of 16 bytes."""
+@primitive(_reduced("or", U64))
+def bits_in_some(vector: Longs) -> int:
+    """Return the bits that are set in some element of a vector."""
     signature_only()
 
 
-@written(lambda code: _write_wavefronts(code, ROWS))
-def wavefronts_of_rows(addresses: LaneLongs, active: int) -> int:
-    """Return wavefronts | phases << 32 of rows of ldmatrix and stmatrix."""
-    signature_only()
+# wavefronts and sectors -------------------------------------------------------------------------------------
 
 
-def _count(bits: Value) -> Value:
-    """Return the number of set bits."""
-    return bits.code.intrinsic("ctpop", U32, [bits])
+class BankCounts(RecordLayout):
+    """How many distinct units a phase asks of each bank."""
+
+    units = per_lane()
 
 
-def _joined(code: WatchCode, addresses: Value, active: Value, lanes: int) -> Value:
+@compiled()
+def wavefronts_of_phase(units: LaneLongs, active: int, banks: int) -> int:
+    """Return the wavefronts of a phase: the distinct units in the busiest bank."""
+    bank_of_lane = units.longs & (banks - 1)
+    used = bits_in_some(choose(lanes_in(active), longs_of(words_of(1)) << bank_of_lane, 0))
+    if count_bits(used) == count_bits(active):
+        return 1
+    counted, worst = BankCounts.on_stack(), 0
+    counted.units = 0
+    for lane in set_bits(active):
+        unit = units.longs[lane]
+        # Lanes with one unit count once.
+        if mask_of(units.longs == unit) & active & ((1 << lane) - 1) == 0:
+            bank = unit & (banks - 1)
+            counted.units[bank] += 1
+            worst = max(worst, counted.units[bank])
+    return worst
+
+
+@inlined
+def go_as_one(addresses: LaneLongs, lanes: int) -> bool:
     """Return whether two phases of a wide access go as one.
 
     They do if all lanes share their address with the neighbour, or with the lane two further on.
     """
-    bits = active.to(U32) & ((1 << lanes) - 1)
-    is_joined = code.constant(BOOL, 0)
-    undefined = ir.Constant(addresses.type.ir, ir.Undefined)
     for step in (1, 2):
-        swapped = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [lane ^ step for lane in range(lanes)])
-        other = Value(code, addresses.type, code.builder.shuffle_vector(addresses.handle, undefined, swapped))
-        is_joined = is_joined | ~addresses.differs(other).any()
-    return is_joined & bits.equals((1 << lanes) - 1)
+        apart = 0
+        for lane in set_bits(lanes):
+            if addresses.longs[lane] != addresses.longs[lane ^ step]:
+                apart = 1
+                break
+        if apart == 0:
+            return True
+    return False
 
 
-def _conditions(code: WatchCode, bits: Value, lanes: int) -> Value:
-    """Return a mask's bits as a vector of conditions."""
-    handle = bits.handle if lanes == 32 else code.builder.convert("trunc", bits.handle, ir.IntType(lanes))
-    return Value(code, BOOL.by(lanes), code.builder.bitcast(handle, ir.VectorType(ir.IntType(1), lanes)))
+@compiled()
+def wavefronts(addresses: LaneLongs, active: int, size: int, by_rows: bool) -> int:
+    """Return wavefronts | phases << 32 of a request to shared memory, of lanes that access so many bytes.
+
+    The phases of rows of ldmatrix and stmatrix, which have 16 bytes, never go together.
+    """
+    unit = 16 if by_rows else max(size, 4)
+    lanes = WAVEFRONT // unit  # of a phase; as many units a wavefront has
+    units = LaneLongs.on_stack()
+    units.longs = addresses.longs >> lowest_bit(unit)
+    of_pair = LANES if lanes == LANES else 2 * lanes
+    total, phases = 0, 0
+    for number in range(LANES // of_pair):
+        pair = ((1 << of_pair) - 1) << (number * of_pair)
+        is_one = (lanes == LANES) or ((not by_rows) & (active & pair == pair) and go_as_one(addresses, pair))
+        together = of_pair if is_one else lanes
+        for part in range(of_pair // together):
+            here = active & (((1 << together) - 1) << (number * of_pair + part * together))
+            if here != 0:
+                phases += 1
+                total += wavefronts_of_phase(units, here, lanes)
+    return total | (phases << 32)
 
 
-def _write_sectors(code: WatchCode) -> None:
-    """Write how many sectors a request to global memory takes."""
-    addresses = code.record("addresses")
-    active = code["active"].to(U32)
-    every_address = addresses.get(0, U64, LANES)
-    all_sectors = every_address >> 5
-    chosen = _conditions(code, active, LANES)
-    none = code.constant(Type("u", 64), -1)
-    previous, ascending = code.variable(none), code.variable(code.constant(BOOL, 1))
-    last_start = code.variable(none)
-    total, distinct = code.variable(code.number(0)), code.variable(code.number(0))
-
-    def answer() -> Value:
-        bytes_touched = distinct.get() * code["size"]
-        packed = (bytes_touched + 31) >> 5
-        return total.get() | ((packed < total.get()).select(packed, total.get()) << 32)
-
-    def one_if(condition: Value) -> Value:
-        return condition.to(Type("u", 64)).view(Type("i", 64))
-
-    with code.loop(LANES) as lane, code.when(lane_is_in(lane, active)):
-        start = addresses.pointer(0, U64).load(lane)
-        sector = start >> 5
-        before = previous.get()
-        ascending.set(ascending.get() & (before.equals(none) | ~(sector < before)))
-        last = (start + (code["size"] - 1).to(U64)) >> 5
-        new = before.equals(none) | sector.differs(before)
-        total.set(total.get() + (last - sector).view(Type("i", 64)) + one_if(new))
-        distinct.set(distinct.get() + one_if(start.differs(last_start.get())))
-        previous.set(last)
-        last_start.set(start)
-    with code.when(ascending.get()):
-        code.done(answer())
-    # The addresses do not ascend: a sector, or an address, is counted at its first lane.
-    total.set(code.number(0))
-    distinct.set(code.number(0))
-    with code.loop(LANES) as lane, code.when(lane_is_in(lane, active)):
-        start = addresses.pointer(0, U64).load(lane)
-        sector = start >> 5
-        below = (code.constant(U32, 1) << lane.to(U32)) - 1
-
-        def is_first(everyone: Value, own: Value, below: Value = below) -> Value:
-            same = everyone.equals(own.spread(LANES)) & chosen
-            return (Value(code, U32, code.builder.bitcast(same.handle, ir.IntType(32))) & below).equals(0)
-
-        last = (start + (code["size"] - 1).to(U64)) >> 5
-        more = (last - sector).view(Type("i", 64))
-        total.set(total.get() + more + one_if(is_first(all_sectors, sector)))
-        distinct.set(distinct.get() + one_if(is_first(every_address, start)))
-    code.done(answer())
-
-
-@written(_write_sectors)
+@compiled()
 def sectors(addresses: LaneLongs, active: int, size: int) -> int:
     """Return sectors | least << 32.
 
     These are the distinct sectors that the lanes touch, and the sectors that the same bytes would take if
     they lay side by side. Lanes with one address count once for the latter if they follow each other.
     """
-    signature_only()
+    total, distinct, ascending, previous, last_start = 0, 0, True, -1, -1
+    for lane in set_bits(active):
+        start = addresses.longs[lane]
+        sector, last = start >> SECTOR_SHIFT, (start + size - 1) >> SECTOR_SHIFT
+        ascending = ascending & (sector >= previous)
+        total += last - sector + int(sector != previous)
+        distinct += int(start != last_start)
+        previous = last
+        last_start = start
+    if not ascending:
+        # A sector, or an address, is counted at its first lane.
+        total = 0
+        distinct = 0
+        for lane in set_bits(active):
+            address, before = addresses.longs[lane], active & ((1 << lane) - 1)
+            of_lane, end = address >> SECTOR_SHIFT, (address + size - 1) >> SECTOR_SHIFT
+            is_first = mask_of(addresses.longs >> SECTOR_SHIFT == of_lane) & before == 0
+            total += end - of_lane + int(is_first)
+            distinct += int(mask_of(addresses.longs == address) & before == 0)
+    packed = (distinct * size + (1 << SECTOR_SHIFT) - 1) >> SECTOR_SHIFT
+    return total | (min(packed, total) << 32)
 
 
-#: The bits of the smaller one of two numbers that are returned as one.
-LOW_WORD = 0xFFFFFFFF
-
-
-def _extreme(code: Code, name: str, vector: Value) -> Value:
-    signed = vector.view(i64)
-    return code.intrinsic(f"vector.reduce.{name}", i64, [signed], of=signed.type)
-
-
-@primitive(lambda code, vector: _extreme(code, "smin", vector))
-def smallest_signed(vector: Longs) -> int:
-    """Return the smallest element of a vector as numbers with a sign."""
-    signature_only()
-
-
-@primitive(lambda code, vector: _extreme(code, "smax", vector))
-def largest_signed(vector: Longs) -> int:
-    """Return the largest element of a vector as numbers with a sign."""
-    signature_only()
+# the pattern of a request -----------------------------------------------------------------------------------
 
 
 @compiled(noinline=True)
@@ -276,15 +216,9 @@ def count_costs(access: Access, request: LastRequest) -> None:
         request.sectors = touched & LOW_WORD
         request.least_sectors = touched >> 32
         return
-    answer = 0
-    if access.flags & (Flag.MATRIX | Flag.TILE) != 0:
-        answer = wavefronts_of_rows(offsets, active)
-    elif size == 16:
-        answer = wavefronts_16(offsets, active)
-    elif size == 8:
-        answer = wavefronts_8(offsets, active)
-    elif size < 5:
-        answer = wavefronts_4(offsets, active)
+    by_rows = access.flags & (Flag.MATRIX | Flag.TILE) != 0
+    is_known = by_rows | (size == 16) | (size == 8) | (size < 5)
+    answer = wavefronts(offsets, active, size, by_rows) if is_known else 0
     request.wavefronts = answer & LOW_WORD
     request.ideal = answer >> 32
 
