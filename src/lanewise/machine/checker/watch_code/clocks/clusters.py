@@ -8,11 +8,12 @@ before the exit of at least one thread of the block: it waits at the cluster's b
 mbarrier or for a flag that comes after the access. `exits.py` looks at that when threads exit.
 """
 
-from lanewise.jit.lane_functions import address_of, choose, joined, lanes_in, lowest_bit, mask_of
+from lanewise.jit.lane_functions import address_of, choose, joined, lanes_in, lowest_bit, mask_of, set_bits
 from lanewise.jit.record_layout import RecordLayout, field
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, WarpFrame
+from lanewise.machine.bulk_copies.launch_control import RESPONSE_BYTES, SUCCESS_BIT
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import PhaseRecord, RemoteAccess
 from lanewise.machine.checker.records import BlockWatch, WarpClock
@@ -33,7 +34,7 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
 )
 from lanewise.machine.checker.watch_code.clocks.warp_order import synchronise
 from lanewise.machine.checker.watch_code.proxy.async_clocks import meet_async
-from lanewise.machine.checker.watch_code.watch_module import FAR, LaneLongs, follows_async
+from lanewise.machine.checker.watch_code.watch_module import FAR, LaneLongs, follows_async, load_byte
 
 #: Where the mbarrier is that a warp arrives at: in its block; in another one; the same at the block's scope.
 HERE, AWAY, AWAY_NARROWLY = 0, 1, 2
@@ -298,9 +299,20 @@ def cluster_wait(frame: WarpFrame, site: int, active: int) -> None:
     clock.cluster_unwaited = clock.cluster_unwaited & ~active
 
 
+@inlined
+def lanes_with_block(frame: WarpFrame, answer: int, lanes: int) -> int:
+    """Return those of some lanes whose answer, a register of 128 bits at an offset, names a block."""
+    naming = 0
+    for lane in set_bits(lanes):
+        place = address_of(frame) + answer + lane * RESPONSE_BYTES
+        naming |= ((load_byte(place + SUCCESS_BIT // 8) >> SUCCESS_BIT % 8) & 1) << lane
+    return naming
+
+
 @compiled()
-def note_refusal(frame: WarpFrame, row: int, lanes: int) -> None:
-    """Some lanes have learnt that an answer names no block: none is left."""
+def note_refusal(frame: WarpFrame, row: int, answer: int, active: int) -> None:
+    """Lanes have learnt whether an answer, at an offset, names a block: for some, none may be left."""
+    lanes = active & ~lanes_with_block(frame, answer, active)
     if lanes != 0:
         watch = watch_of_running(frame)
         if watch.refused < watch.start:  # the first one counts: others learn of it the sooner
