@@ -260,7 +260,7 @@ class ControlFlow:
 
 
 def _leads_past(start: BasicBlock, avoided: BasicBlock, ends: Callable[[list[BasicBlock]], bool]) -> bool:
-    """Return whether a way leads from a basic block, past none that is avoided, to one whose followers end it."""
+    """Return whether a way leads from a basic block past an avoided one, to where the followers end it."""
     pending, seen = [start] if start is not avoided else [], {avoided.number}
     while pending:
         following = successors(pending.pop())

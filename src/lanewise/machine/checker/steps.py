@@ -14,7 +14,7 @@ from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, WarpFrame
 from lanewise.machine.analysis.definite_assignment import Plan, key_of
-from lanewise.machine.analysis.warpgroup_registers import Product, RegisterEvent, WarpgroupPlan
+from lanewise.machine.analysis.warpgroup_registers import RegisterEvent, WarpgroupPlan
 from lanewise.machine.checker.proxy_records import TensorWait
 from lanewise.machine.checker.records import BlockWatch, OrderKind, WatchRecord, order_kind
 from lanewise.machine.checker.site_table import (
@@ -75,6 +75,14 @@ from lanewise.machine.program.operands import (
 from lanewise.machine.program.ops import Op
 from lanewise.ptx import Immediate
 
+#: A function of the watch that takes all operands of its step as a list.
+ListedFunction = Function[[WarpFrame, int, StepOperands], None]
+
+
+def _listed(function: ListedFunction) -> str:
+    """Return the name of the step that calls such a function."""
+    return f"step_{function.name}"
+
 
 class CheckerSteps:
     """The steps that a checked launch adds to a kernel; they track the registers of a plan."""
@@ -103,33 +111,34 @@ class CheckerSteps:
         steps = _step(data, "check_block", [block.number], guarded)
         clears = self.plan.clears.get(block.number, [])
         if clears:
-            steps += _step(data, "step_clear_values", [self._tracked, len(clears), *clears], guarded)
+            steps += self._track(data, clear_values, [len(clears), *clears], guarded)
         return steps + self._touched(data, self.warpgroups.at_begin.get(block.number))
 
     def _touched(self, data: ir.Module, events: list[RegisterEvent] | None) -> list[Word]:
         """Return the step that follows registers of wgmma which the next instructions touch."""
         if not events:
             return []
-        return _step(
-            data, "step_touch_registers", event_operands(len(self.warpgroups.registers), events), None
-        )
+        words = [int(word) for event in events for word in event]
+        operands = [len(self.warpgroups.registers), len(events), *words]
+        return _step(data, _listed(touch_registers), operands, None)
 
-    @property
-    def _tracked(self) -> int:
-        """How many registers are tracked."""
-        return len(self.plan.registers)
+    def _track(
+        self, data: ir.Module, function: ListedFunction, operands: list[int], op: Op | None
+    ) -> list[Word]:
+        """Return a step that tracks values of registers."""
+        return _step(data, _listed(function), [len(self.plan.registers), *operands], op)
 
     def _values(self, data: ir.Module, op: Op) -> list[Word]:
         """Return the steps that check whether registers have the values that an instruction needs."""
         steps: list[Word] = []
         for index in self.plan.checks.get(key_of(op), ()):
             guarded = None if op.guard is not None and self.plan.registers[index] == op.guard[0] else op
-            steps += _step(data, "step_check_value", [self._tracked, MOST_ROWS * op.site, index], guarded)
+            steps += self._track(data, check_value, [MOST_ROWS * op.site, index], guarded)
         where = self.plan.checks_where.get(key_of(op))
         if where is not None:
             predicate, sums = where
-            operands = [self._tracked, MOST_ROWS * op.site, predicate, len(sums), *sums]
-            steps += _step(data, "step_check_values_where", operands, op)
+            operands = [MOST_ROWS * op.site, predicate, len(sums), *sums]
+            steps += self._track(data, check_values_where, operands, op)
         return steps
 
     def before(self, data: ir.Module, op: Op) -> list[Word]:
@@ -155,8 +164,10 @@ class CheckerSteps:
             steps += _step(data, "check_request", [first], op)
         product = self.warpgroups.products.get(key_of(op))
         if product is not None:
-            operands = product_operands(len(self.warpgroups.registers), op.site, product)
-            steps += _step(data, "step_check_product", operands, op)
+            lists = (product.accumulators, product.read)
+            words = [word for numbers in lists for word in (len(numbers), *numbers)]
+            operands = [len(self.warpgroups.registers), op.site, len(product.accumulators), *words]
+            steps += _step(data, _listed(check_product), operands, op)
         accesses = watched_accesses(op)
         for row, located in enumerate(accesses, first_access_row(op)):
             shortens = located.access.shortened_by
@@ -189,27 +200,22 @@ class CheckerSteps:
             steps: list[Word] = []
             for target, source in moves:
                 sources = [1, source] if source >= 0 else [0]
-                steps += _step(data, "step_note_values", [self._tracked, 1, target, *sources], op)
+                steps += self._track(data, note_values, [1, target, *sources], op)
             return steps
         made = self.plan.assignments.get(key_of(op))
         if made is None:
             return []
+        row, targets = MOST_ROWS * op.site, [len(made.targets), *made.targets]
         if made.choice is not None:
-            (target,) = made.targets
-            return _step(data, "step_choose_value", [self._tracked, target, *made.choice], op)
+            return self._track(data, choose_value, [*made.targets, *made.choice], op)
         if made.shuffled is not None:
-            targets = [len(made.targets), *made.targets]
-            operands = [self._tracked, MOST_ROWS * op.site, made.shuffled, *targets]
-            return _step(data, "step_note_shuffled", operands, op)
+            return self._track(data, note_shuffled, [row, made.shuffled, *targets], op)
         if made.loaded is not None:
             pairs = [number for pair in zip(made.targets, made.loaded, strict=True) for number in pair]
-            operands = [self._tracked, MOST_ROWS * op.site, len(made.targets), *pairs]
-            return _step(data, "step_note_loaded", operands, op)
+            return self._track(data, note_loaded, [row, len(made.targets), *pairs], op)
         if made.answer is not None:
-            operands = [MOST_ROWS * op.site, made.answer, len(made.targets), *made.targets]
-            return _step(data, "step_note_decoded", [self._tracked, *operands], op)
-        operands = [len(made.targets), *made.targets, len(made.sources), *made.sources]
-        return _step(data, "step_note_values", [self._tracked, *operands], op)
+            return self._track(data, note_decoded, [row, made.answer, *targets], op)
+        return self._track(data, note_values, [*targets, len(made.sources), *made.sources], op)
 
     def at_end(self, data: ir.Module, block: BasicBlock, guarded: Op | None = None) -> list[Word]:
         """Return the steps where a basic block ends: branches and barriers."""
@@ -243,18 +249,6 @@ class CheckerSteps:
         """Return the key of the functions behind all steps, and what writes their LLVM IR."""
         key = "checker of asynchronous operations" if self.follows_async else "checker"
         return key, partial(_write, self.follows_async)
-
-
-def event_operands(registers: int, events: list[RegisterEvent]) -> list[int]:
-    """Return the operands of `touch_registers`."""
-    return [registers, len(events), *(int(word) for event in events for word in event)]
-
-
-def product_operands(registers: int, site: int, product: Product) -> list[int]:
-    """Return the operands of `check_product`."""
-    lists = (product.accumulators, product.read)
-    shape = len(product.accumulators)
-    return [registers, site, shape, *(word for numbers in lists for word in (len(numbers), *numbers))]
 
 
 # tcgen05 --------------------------------------------------------------------------------------------------
@@ -393,7 +387,7 @@ def sets_hooks(**hooks: Function[..., None]) -> StepWriter:
     return write
 
 
-def reads_operands(function: Function[[WarpFrame, int, StepOperands], None]) -> StepWriter:
+def reads_operands(function: ListedFunction) -> StepWriter:
     """Return the writer of a step that calls a function with the active lanes and all operands."""
 
     def write(code: BlockCode, operands: Record) -> None:
@@ -478,12 +472,9 @@ TENSOR_STEPS: dict[str, StepWriter] = {
 } | {_hook_step(verb): sets_hooks(issued_hook=hook) for verb, hook in _HOOKS.items()}
 
 
-def _listed(*functions: Function[[WarpFrame, int, StepOperands], None]) -> dict[str, StepWriter]:
-    """Return the steps of functions that take a list of operands, by name."""
-    return {f"step_{function.name}": reads_operands(function) for function in functions}
-
-
-_ASYNC_STEPS: dict[str, StepWriter] = _listed(touch_registers, check_product) | {
+_ASYNC_STEPS: dict[str, StepWriter] = {
+    _listed(touch_registers): reads_operands(touch_registers),
+    _listed(check_product): reads_operands(check_product),
     "check_async_order": calls(async_order, "site"),
     "set_async_hooks": sets_hooks(issued_hook=copy_issued, operand_hook=operand_read),
     "check_exit": calls(exits, "site"),
@@ -492,16 +483,12 @@ _ASYNC_STEPS: dict[str, StepWriter] = _listed(touch_registers, check_product) | 
     "check_request": calls(ask_for_block, "site"),
     "check_answer": calls(note_refusal, "row", "answer"),
 }
-_STEPS: dict[str, StepWriter] = _listed(
-    clear_values,
-    check_value,
-    check_values_where,
-    note_values,
-    choose_value,
-    note_shuffled,
-    note_loaded,
+#: The functions that track values of registers.
+_TRACKING: tuple[ListedFunction, ...] = (
+    clear_values, check_value, check_values_where, note_values, choose_value, note_shuffled, note_loaded,
     note_decoded,
-) | {
+)  # fmt: skip
+_STEPS: dict[str, StepWriter] = {_listed(function): reads_operands(function) for function in _TRACKING} | {
     "check_access": _access,
     "check_shortened_access": _shortened_access,
     "check_order": calls(order, "site"),
