@@ -29,6 +29,7 @@ from lanewise.machine.checker.watch_code.clocks.warp_order import left, meet, me
 from lanewise.machine.checker.watch_code.proxy.async_clocks import async_order
 from lanewise.machine.checker.watch_code.proxy.async_operations import copy_issued, operand_read
 from lanewise.machine.checker.watch_code.proxy.exits import exits
+from lanewise.machine.checker.watch_code.proxy.proxy_fences import fence_proxies
 from lanewise.machine.checker.watch_code.proxy.register_pool import set_registers
 from lanewise.machine.checker.watch_code.registers import (
     StepOperands,
@@ -153,6 +154,8 @@ class CheckerSteps:
                 steps += _step(data, "check_order", [first], op)
             if record.orders is Order.REGISTERS:
                 steps += _step(data, "check_registers", [first], op)
+            elif self.follows_async and record.orders is Order.PROXY_FENCE:
+                steps += _step(data, "check_proxy_fence", [first], op)
             elif self.follows_async and (not kind.in_vector_clocks or kind is OrderKind.INIT_FENCE):
                 steps += _step(data, "check_async_order", [first], op)
         if record.touches_tensor_memory:
@@ -476,6 +479,7 @@ _ASYNC_STEPS: dict[str, StepWriter] = {
     _listed(touch_registers): reads_operands(touch_registers),
     _listed(check_product): reads_operands(check_product),
     "check_async_order": calls(async_order, "site"),
+    "check_proxy_fence": calls(fence_proxies, "site"),
     "set_async_hooks": sets_hooks(issued_hook=copy_issued, operand_hook=operand_read),
     "check_exit": calls(exits, "site"),
     "check_cluster_wait": calls(cluster_wait, "site"),

@@ -38,8 +38,8 @@ from lanewise.machine.checker.watch_code.proxy.proxy_fences import (
     FENCED_BY_ISSUER,
     UNFENCED,
     fenced,
+    fenced_by_block,
     fenced_by_readers,
-    fenced_since,
     reads_handed_over,
 )
 from lanewise.machine.checker.watch_code.shadow.shadow_memory import all_written, mark_written
@@ -89,7 +89,9 @@ def check_after_async_write(view: RunView, cell: ShadowCell, epoch: int, address
     noted, flags = operation(watch, epoch), view.flags
     is_on_record = noted.epoch == epoch  # else it is too long ago, and another operation is there
     is_generic = is_on_record & (noted.generic != 0)
-    if is_generic & (flags & AsyncFlag.READS != 0) and not fenced_since(watch, epoch):
+    if is_generic & (flags & AsyncFlag.READS != 0) and not fenced_by_block(
+        watch, watch.first_warp, epoch + 1
+    ):
         suspect_operation(view, Suspicion.STORED_UNFENCED, address, epoch, cell.writer)
         return False
     swizzle = noted.swizzle

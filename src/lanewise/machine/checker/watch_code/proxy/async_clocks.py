@@ -1,4 +1,4 @@
-"""What warps know of asynchronous operations: fences between proxies, groups, clocks.
+"""What warps know of asynchronous operations: groups, clocks; `proxy_fences.py` has fences between proxies.
 
 Like vector clocks: an element of a vector is an epoch up to which something of another warp is known. What a
 warp knows passes to others where they synchronise.
@@ -19,7 +19,6 @@ from lanewise.machine.checker.proxy_records import (
 )
 from lanewise.machine.checker.records import BlockWatch, OrderKind
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
-    alive_lanes,
     begin_epoch,
     warp_of,
     watch_of,
@@ -140,43 +139,6 @@ def note_written(watch: BlockWatch, lanes: int, shared: bool) -> None:
         clock.wrote_global = choose(chosen, watch.epoch, clock.wrote_global)
 
 
-# fences between the proxies ---------------------------------------------------------------------------------
-
-
-@inlined
-def fence_proxies(watch: BlockWatch, frame: WarpFrame, kind: int, active: int) -> None:
-    """Some lanes execute fence.proxy.async, for shared memory, for global memory or for both.
-
-    What these lanes have written by plain stores before is visible to the asynchronous proxy from now on.
-    """
-    clock, fencing = running_clock(watch), lanes_in(active)
-    # What other warps wrote, and this one has learnt of, it has fenced as well.
-    if kind != OrderKind.PROXY_FENCE_GLOBAL:
-        clock.last_fence = choose(fencing, watch.epoch, clock.last_fence)
-        clock.covered_by_own_fence = joined(clock.covered_by_own_fence, watch.clock.seen)
-    if kind != OrderKind.PROXY_FENCE_SHARED:
-        clock.last_global_fence = choose(fencing, watch.epoch, clock.last_global_fence)
-        clock.covered_by_own_global_fence = joined(clock.covered_by_own_global_fence, watch.clock.seen)
-    warp = watch.first_warp + frame.index
-    last = warp_fence(watch, warp)
-    last.warp = warp + 1
-    last.epoch = watch.epoch
-    if kind != OrderKind.PROXY_FENCE_GLOBAL:
-        fence_reads(watch, frame, active)
-
-
-@inlined
-def fence_reads(watch: BlockWatch, frame: WarpFrame, active: int) -> None:
-    """A fence of the running warp comes after the plain reads that the warp knows of."""
-    known, index = watch.clock, watch.clock.index
-    hand_over(watch, known.seen)
-    # Of the lanes that do not execute the fence: what they did before they synchronised with the others.
-    is_whole = alive_lanes(frame) & ~active == 0
-    own = watch.epoch if is_whole else known.synced
-    clock = running_clock(watch)
-    clock.handed_over_of[index] = max(clock.handed_over_of[index], own)
-
-
 @inlined
 def hand_over(watch: BlockWatch, epochs: Words) -> None:
     """Let the other proxy write over plain reads, given by epochs of the block's warps."""
@@ -259,16 +221,9 @@ def order_bulk_groups(watch: BlockWatch, clock: AsyncClock, kind: int, behind: i
             wait_for_bulk_groups(watch, clock, lane, behind, only_reads)
 
 
-@inlined
-def is_proxy_fence(kind: int) -> bool:
-    """Return whether an instruction is a fence between the generic and the asynchronous proxy."""
-    of_one = (kind == OrderKind.PROXY_FENCE_SHARED) | (kind == OrderKind.PROXY_FENCE_GLOBAL)
-    return (kind == OrderKind.PROXY_FENCE) | of_one
-
-
 @compiled()
 def async_order(frame: WarpFrame, site: int, active: int) -> None:
-    """Lanes execute a proxy fence, or a commit or wait of a group."""
+    """Lanes execute a fence of mbarriers or tensor maps, or a commit or wait of a group."""
     if active == 0:
         return
     watch = watch_of_running(frame)
@@ -284,8 +239,6 @@ def async_order(frame: WarpFrame, site: int, active: int) -> None:
         clock.map_fenced = choose(lanes, watch.epoch, clock.map_fenced)
     if (kind == OrderKind.MAP_RELEASE) | (kind == OrderKind.MAP_COPY):
         clock.map_released = choose(lanes, watch.epoch, clock.map_released)
-    if is_proxy_fence(kind):
-        fence_proxies(watch, frame, kind, active)
     order_wgmma_groups(clock, kind, behind)
     order_bulk_groups(watch, clock, kind, behind, active)
 
