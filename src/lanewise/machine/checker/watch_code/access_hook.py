@@ -203,22 +203,6 @@ def look_at_pattern(access: Access, request: LastRequest, first: int) -> None:
 
 
 @inlined
-def add_costs(row: SiteRow, request: LastRequest) -> None:
-    """Add the cost of a request to those of its instruction."""
-    row.wavefronts += request.wavefronts
-    row.ideal += request.ideal
-    row.sectors += request.sectors
-    row.least_sectors += request.least_sectors
-
-
-@inlined
-def leave_out_faults(access: Access) -> None:
-    """Leave out the lanes whose bytes do not all lie in the memory."""
-    last = access.offsets + (access.size - 1)
-    access.active = access.active & mask_of((access.offsets < access.limit) & (last < access.limit))
-
-
-@inlined
 def check_bounds(access: Access) -> None:
     """Report lanes that leave the view or variable that their address was computed from."""
     row, offsets = access.row, access.offsets
@@ -375,7 +359,8 @@ def access_region(access: Access, lanes: int) -> int:
     request, is_local = access.row.last_request, access.space == Space.LOCAL
     look_at_pattern(access, request, first)
     if access.inside == 0:
-        leave_out_faults(access)
+        last = access.offsets + (access.size - 1)
+        access.active = lanes & mask_of((access.offsets < access.limit) & (last < access.limit))
         if access.active == 0:  # the first lane's access is a fault
             return 1 << first
         if not is_local:
@@ -384,7 +369,11 @@ def access_region(access: Access, lanes: int) -> int:
     if is_local:
         access_local(access)
         return access.active
-    add_costs(access.row, request)
+    row = access.row
+    row.wavefronts += request.wavefronts
+    row.ideal += request.ideal
+    row.sectors += request.sectors
+    row.least_sectors += request.least_sectors
     check_bounds(access)
     if access.space == Space.GLOBAL and not access_allocation(access, first):
         return access.active

@@ -292,14 +292,6 @@ VECTOR_BYTES = len(VECTORS) * 4 * LANES
 
 
 @inlined
-def commit_group(lanes: LaneClocks, lane: int, epoch: int) -> None:
-    """A lane commits its asynchronous copies as a group."""
-    count = lanes.groups[lane]
-    lanes.ring[count & (records.RING_LENGTH - 1)][lane] = epoch
-    lanes.groups[lane] = count + 1
-
-
-@inlined
 def waited_until(lanes: LaneClocks, lane: int, epoch: int, behind: int) -> int:
     """Return the epoch up to which a lane's copies are complete, after a wait for all groups but the latest.
 
@@ -358,8 +350,10 @@ def order(frame: WarpFrame, site: int, active: int) -> None:
     # What is copied from now on belongs to the next group.
     if kind == OrderKind.COMMIT:
         watch.fresh = 1
+        lanes = watch.running_lanes
         for lane in set_bits(active):
-            commit_group(watch.running_lanes, lane, watch.epoch)
+            lanes.ring[lanes.groups[lane] & (records.RING_LENGTH - 1)][lane] = watch.epoch
+            lanes.groups[lane] += 1
     if kind == OrderKind.WAIT:
         watch.fresh = 1
         waited = 0

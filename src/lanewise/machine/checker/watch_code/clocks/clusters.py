@@ -130,13 +130,6 @@ def replace_foreign(watch: BlockWatch, clock: WarpClock, rank: int, epoch: int) 
     add_foreign(clock, epoch | records.WHOLE)
 
 
-@inlined
-def lanes_at_cluster_barrier(frame: WarpFrame) -> int:
-    """Return the lanes of a warp that wait at the barrier of the cluster."""
-    is_parked = (frame.pcs >= abi.PARKED) & (frame.pcs < abi.EXITED)
-    return mask_of(is_parked & (frame.barrier == abi.WAITS_FOR_CLUSTER))
-
-
 @compiled()
 def release_block_of_cluster(block: BlockRecord, rank: int, common: ClusterArrival) -> None:
     """The warps of one block, by its rank, leave the barrier of their cluster."""
@@ -160,7 +153,8 @@ def release_block_of_cluster(block: BlockRecord, rank: int, common: ClusterArriv
             if (other != rank) & (arrival_of_other != 0):
                 replace_foreign(watch, clock, other, arrival_of_other)
         frame = frame_of(block, index)
-        lanes = lanes_at_cluster_barrier(frame)
+        is_parked = (frame.pcs >= abi.PARKED) & (frame.pcs < abi.EXITED)
+        lanes = mask_of(is_parked & (frame.barrier == abi.WAITS_FOR_CLUSTER))
         if lanes != 0:
             synchronise(frame, lanes)
         watch.fresh = 1
@@ -189,13 +183,6 @@ def note_published(watch: BlockWatch, phase: PhaseRecord, epoch: int) -> None:
     phase.members[rank] = max(phase.members[rank], epoch)
 
 
-@inlined
-def note_published_narrowly(watch: BlockWatch, phase: PhaseRecord, epoch: int) -> None:
-    """Note the same for an arrival at the scope of its own block."""
-    rank = rank_of(watch, epoch)
-    phase.narrow_members[rank] = max(phase.narrow_members[rank], epoch)
-
-
 @compiled()
 def publish_to_phase(watch: BlockWatch, phase: PhaseRecord, away: int) -> None:
     """The running warp arrives at an mbarrier of its cluster.
@@ -207,7 +194,8 @@ def publish_to_phase(watch: BlockWatch, phase: PhaseRecord, away: int) -> None:
     if away == AWAY:
         note_published(watch, phase, clock.published)
     if away == AWAY_NARROWLY:
-        note_published_narrowly(watch, phase, clock.published)
+        rank = rank_of(watch, clock.published)
+        phase.narrow_members[rank] = max(phase.narrow_members[rank], clock.published)
     phase.acquired = max(phase.acquired, clock.acquired)
     for number in range(records.FOREIGN_LENGTH):
         entry = clock.foreign[number]

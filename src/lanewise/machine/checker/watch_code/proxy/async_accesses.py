@@ -7,7 +7,7 @@ that only complete operations and fenced, ordered stores came before costs a few
 """
 
 from lanewise.jit.compiled_functions import signature_only
-from lanewise.jit.lane_functions import choose, smallest, unsigned_less
+from lanewise.jit.lane_functions import address_of, choose, smallest, unsigned_less
 from lanewise.jit.record_layout import Words
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.jit.simd import Value
@@ -50,6 +50,7 @@ from lanewise.machine.checker.watch_code.watch_module import (
     ShadowCell,
     WatchCode,
     cell_at,
+    clear_bytes,
     lane_numbers,
     written,
 )
@@ -443,6 +444,7 @@ def begin_runs(
     `block` is the block whose shared memory it is; of global memory, `host` is any address of it.
     """
     watch = watch_of(frame.block)
+    clear_bytes(address_of(view), RunView.BYTES)
     view.frame = frame
     view.site = site
     view.flags = flags
@@ -451,17 +453,6 @@ def begin_runs(
     view.observed = watch
     view.home = watch
     view.verified = -1  # no epoch
-    view.verified_count = 0
-    view.verified_plain_count = 0
-    view.swizzle = 0
-    view.type = 0
-    view.host = 0
-    view.origin = 0
-    view.initialised = 0
-    for number in range(READS_VERIFIED):
-        view.verified_reads[number] = 0
-        view.verified_earlier[number] = 0
-        view.verified_plain_reads[number] = 0
     if flags & AsyncFlag.SHARED != 0:
         view_shared(view, block)
         return True

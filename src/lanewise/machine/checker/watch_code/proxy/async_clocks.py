@@ -4,7 +4,7 @@ Like vector clocks: an element of a vector is an epoch up to which something of 
 warp knows passes to others where they synchronise.
 """
 
-from lanewise.jit.lane_functions import choose, joined, lanes_in, largest, set_bits, smallest
+from lanewise.jit.lane_functions import address_of, choose, joined, lanes_in, largest, set_bits, smallest
 from lanewise.jit.record_layout import Words
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.abi import WARPGROUP, WarpFrame
@@ -24,6 +24,7 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     watch_of,
     watch_of_running,
 )
+from lanewise.machine.checker.watch_code.watch_module import clear_bytes
 
 
 @inlined
@@ -184,14 +185,6 @@ def note_completed(watch: BlockWatch, lane: int, after: int, until: int) -> None
 
 
 @inlined
-def commit_bulk_group(clock: AsyncClock, lane: int, now: int) -> None:
-    """A lane commits its bulk copies as a group."""
-    count = clock.bulk_groups[lane]
-    clock.bulk_ring[count & (GROUPS_KEPT - 1)][lane] = now
-    clock.bulk_groups[lane] = count + 1
-
-
-@inlined
 def wait_for_bulk_groups(
     watch: BlockWatch, clock: AsyncClock, lane: int, behind: int, only_reads: bool
 ) -> None:
@@ -215,7 +208,8 @@ def order_bulk_groups(watch: BlockWatch, clock: AsyncClock, kind: int, behind: i
     only_reads = kind == OrderKind.BULK_WAIT_READ
     if kind == OrderKind.BULK_COMMIT:
         for lane in set_bits(active):
-            commit_bulk_group(clock, lane, watch.epoch)
+            clock.bulk_ring[clock.bulk_groups[lane] & (GROUPS_KEPT - 1)][lane] = watch.epoch
+            clock.bulk_groups[lane] += 1
     if (kind == OrderKind.BULK_WAIT) | only_reads:
         for lane in set_bits(active):
             wait_for_bulk_groups(watch, clock, lane, behind, only_reads)
@@ -254,18 +248,15 @@ def begin_operation(
     is_wgmma = kind == AsyncKind.WGMMA
     clock = async_clock(watch, index)
     made = operation(watch, epoch)
+    clear_bytes(address_of(made), NotedOperation.BYTES)
     made.epoch = epoch
     made.kind = kind
     made.agent = first_of_group(index) if is_wgmma else index
     made.lane = lane
     made.barrier = barrier
     made.phase = clock.wgmma_groups if is_wgmma else phase
-    made.completed = 0
     made.swizzle = swizzle
-    made.type = 0
-    made.generic = 0
     made.home = home
-    made.contents = 0
     if kind == AsyncKind.BULK_GROUP:
         clock.bulk_issued[lane] = epoch
     watch.fresh = 1

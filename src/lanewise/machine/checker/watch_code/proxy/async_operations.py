@@ -41,7 +41,7 @@ from lanewise.machine.checker.watch_code.proxy.async_clocks import (
 from lanewise.machine.checker.watch_code.proxy.phases import (
     check_initialised,
     follow_barrier,
-    phase_of_barrier,
+    followed_barrier,
     used_by_copy,
 )
 from lanewise.machine.checker.watch_code.watch_module import (
@@ -271,10 +271,11 @@ def begin_copy_to_phase(frame: WarpFrame, copy: AsyncOperation, row: int, swizzl
     home = watch_of(copy.barrier_block)
     offset = copy.barrier - copy.barrier_block.shared
     number = follow_barrier(home, offset, load_long(copy.barrier))
+    phase = 0
     if number >= 0:
         used_by_copy(frame, row, home, number, copy.lane)
         check_initialised(frame, row, home, number, copy.lane, copy.barrier_address)
-    phase = phase_of_barrier(home, number)
+        phase = followed_barrier(home, number).phase
     return begin_operation(frame, AsyncKind.PHASE, copy.lane, number, phase, swizzle, home)
 
 

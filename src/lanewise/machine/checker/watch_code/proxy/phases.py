@@ -16,7 +16,6 @@ from lanewise.machine.checker.proxy_records import (
     COMMITS_KEPT,
     PHASES_KEPT,
     VECTORS,
-    AsyncClock,
     BarrierUse,
     FollowedBarrier,
     NotedOperation,
@@ -60,17 +59,7 @@ PARITY_BIT = 63
 #: The bit of the answer of `see_phase` that says that the phase is not complete.
 NOT_COMPLETE = 1
 # The vectors of an AsyncClock in a PhaseRecord.
-FENCED_OF, FENCED_GLOBAL_OF, READS_OF, WRITES_OF, WGMMA_OF, HANDED_OVER_OF = (
-    VECTORS.index(vector)
-    for vector in (
-        AsyncClock.fenced_of,
-        AsyncClock.fenced_global_of,
-        AsyncClock.reads_of,
-        AsyncClock.writes_of,
-        AsyncClock.wgmma_of,
-        AsyncClock.handed_over_of,
-    )
-)
+FENCED_OF, FENCED_GLOBAL_OF, READS_OF, WRITES_OF, WGMMA_OF, HANDED_OVER_OF = range(len(VECTORS))
 
 
 @inlined
@@ -94,14 +83,6 @@ def is_initialised(word: int) -> bool:
 # which mbarriers there are ----------------------------------------------------------------------------------
 
 
-@inlined
-def begin_phase(barrier: FollowedBarrier, parity: int) -> None:
-    """Count a phase that was completed: another one is under way."""
-    barrier.phase += 1
-    barrier.parity = parity
-    clear_bytes(address_of(phase_of(barrier, barrier.phase)), PhaseRecord.BYTES)
-
-
 @compiled()
 def follow_barrier(home: BlockWatch, offset: int, word: int) -> int:
     """Return the number of an mbarrier, -1 if there are too many to follow.
@@ -113,7 +94,9 @@ def follow_barrier(home: BlockWatch, offset: int, word: int) -> int:
         known = followed_barrier(home, number)
         if known.offset == offset:
             if known.parity != parity:
-                begin_phase(known, parity)
+                known.phase += 1
+                known.parity = parity
+                clear_bytes(address_of(phase_of(known, known.phase)), PhaseRecord.BYTES)
             return number
     if count >= BARRIERS_FOLLOWED:
         return -1
@@ -127,12 +110,6 @@ def follow_barrier(home: BlockWatch, offset: int, word: int) -> int:
     home.followed_to = max(0 if is_first else home.followed_to, offset + MBARRIER_BYTES)
     home.followed_count = count + 1
     return count
-
-
-@compiled()
-def phase_of_barrier(home: BlockWatch, number: int) -> int:
-    """Return the phase that an mbarrier is in; 0 if it is not followed."""
-    return followed_barrier(home, number).phase if number >= 0 else 0
 
 
 @inlined
@@ -385,12 +362,6 @@ def is_fenced(watch: BlockWatch, epoch: int) -> bool:
     return knew | (not knows)  # known in another way, which is not followed back to the fence
 
 
-@inlined
-def knew_witness(watch: BlockWatch, epoch: int, lanes: int, me: int) -> bool:
-    """Return whether the warp knew at its last fence of lanes of another one that saw a phase complete."""
-    return is_fenced(watch, epoch) and ordered(watch, epoch, 0, lanes, me) == ORDERED
-
-
 @compiled()
 def completion_is_fenced(watch: BlockWatch, epoch: int, me: int) -> bool:
     """Return whether the warp knew at its last fence that an operation of the pipe, complete now, was."""
@@ -413,7 +384,9 @@ def completion_is_fenced(watch: BlockWatch, epoch: int, me: int) -> bool:
                     is_own = (warp == watch.clock.index) & (commit.home is watch)
                     if (at != 0) & is_own & (at <= own.after_fence):
                         return True
-                    if (at != 0) & (not is_own) and knew_witness(watch, at, seen.witnesses[warp], me):
+                    # The warp knew at its fence of lanes of another one that saw the phase complete.
+                    knew = (at != 0) & (not is_own) and is_fenced(watch, at)
+                    if knew and ordered(watch, at, 0, seen.witnesses[warp], me) == ORDERED:
                         return True
     return False
 

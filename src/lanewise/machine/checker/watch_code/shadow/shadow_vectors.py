@@ -373,28 +373,18 @@ class _Lanes:
         self.code.done()
 
 
-# Their loops need all registers, so they are not inlined.
+def _by_lanes(name: str, writes: bool, together: int) -> Function[[Access], None]:
+    """Return a function that examines an access lane by lane, some cells at a time, and puts it on record.
+
+    Its loops need all registers, so it is not inlined.
+    """
+
+    @written(lambda code: _Lanes(code, writes, together).write(), name=name, noinline=True)
+    def by_lanes(access: Access) -> None:
+        signature_only()
+
+    return by_lanes
 
 
-@written(lambda code: _Lanes(code, False, 1).write(), noinline=True)
-def lanes_read_1(access: Access) -> None:
-    """Examine a read lane by lane and put it on record, a cell at a time."""
-    signature_only()
-
-
-@written(lambda code: _Lanes(code, False, 4).write(), noinline=True)
-def lanes_read_4(access: Access) -> None:
-    """The same, four cells at a time."""
-    signature_only()
-
-
-@written(lambda code: _Lanes(code, True, 1).write(), noinline=True)
-def lanes_write_1(access: Access) -> None:
-    """Examine a write lane by lane and put it on record, a cell at a time."""
-    signature_only()
-
-
-@written(lambda code: _Lanes(code, True, 4).write(), noinline=True)
-def lanes_write_4(access: Access) -> None:
-    """The same, four cells at a time."""
-    signature_only()
+lanes_read_1, lanes_read_4 = (_by_lanes(f"lanes_read_{cells}", False, cells) for cells in (1, 4))
+lanes_write_1, lanes_write_4 = (_by_lanes(f"lanes_write_{cells}", True, cells) for cells in (1, 4))

@@ -168,15 +168,10 @@ def unfenced(watch: BlockWatch, home: BlockWatch, epoch: int, who: int, me: int,
 @compiled()
 def note_cell(cell: TensorCell, epoch: int, who: int, flags: int, extent: int) -> None:
     """Put an access of a cell on record; `extent` is that of an operation of the pipe that writes."""
-    if flags & TensorFlag.FREES != 0:
-        cell.written = 0
-        cell.writer = 0
-        cell.loaded = 0
-        cell.used = 0
-        cell.extent = 0
-    elif flags & TensorFlag.WRITES != 0:
-        cell.written = epoch
-        cell.writer = who
+    if flags & (TensorFlag.FREES | TensorFlag.WRITES) != 0:
+        frees = flags & TensorFlag.FREES != 0
+        cell.written = 0 if frees else epoch
+        cell.writer = 0 if frees else who
         cell.loaded = 0
         cell.used = 0
         cell.extent = extent

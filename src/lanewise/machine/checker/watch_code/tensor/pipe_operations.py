@@ -418,15 +418,6 @@ def product_issued(frame: WarpFrame, operation: AsyncOperation) -> None:
 # tcgen05.cp and shift ---------------------------------------------------------------------------------------
 
 
-@compiled()
-def look_at_copied(
-    frame: WarpFrame, issued: Issued, home: BlockWatch, address: int, groups: int, columns: int, flags: int
-) -> None:
-    """A copy or shift writes the tensor memory of a block."""
-    first = address & COLUMN_MASK
-    look_at_cells(frame, issued.row, home, groups, first, columns, issued.epoch, issued.who, flags)
-
-
 def _look_at_target(
     code: WatchCode, begun: BegunOperation, made: Record, groups: Value | int, columns: int, flags: int
 ) -> None:
@@ -434,9 +425,10 @@ def _look_at_target(
     address = made.get(AsyncOperation.tensor_operands + 8 * targets.ADDRESS)
     with _each_block(code, begun, made.get(AsyncOperation.tensor_operands + 8 * targets.PAIRED)) as block:
         home = Record(code, block.get(BlockRecord.watch), BlockWatch)
+        epoch, me = begun.issued.get(Issued.epoch), begun.issued.get(Issued.who)
         code.run(
-            look_at_copied, frame=begun.frame, issued=begun.issued, home=home, address=address,
-            groups=groups, columns=columns, flags=int(flags),
+            look_at_cells, frame=begun.frame, row=begun.row, home=home, groups=groups,
+            first=address & COLUMN_MASK, columns=columns, epoch=epoch, me=me, flags=int(flags),
         )  # fmt: skip
 
 
