@@ -11,7 +11,7 @@ from lanewise.debug.launches import DebuggedLaunch
 from lanewise.machine.checker.mends import SPELLINGS, Language, spelled
 from lanewise.machine.checker.records import OrderKind
 from lanewise.machine.checker.suspicion_facts import Facts
-from lanewise.machine.checker.suspicion_sentences import Subject, Suspicion
+from lanewise.machine.checker.suspicions import Subject, Suspicion
 from lanewise.ptx.model.inlined_code import authors_line
 from machine.mistakes.corpus import PAIRS, Pair, in_the_suite
 from machine.mistakes.mending import insertions, is_mended

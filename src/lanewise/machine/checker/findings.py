@@ -95,6 +95,12 @@ class Finding:
         return f"{self.place}: {text}" if text else self.place
 
     @property
+    def annotation(self) -> str:
+        """What is wrong, who did it, and what mends it in one line, for programs that show the place."""
+        where = f" by thread {self.thread} in block {self.block}" if self.thread else ""
+        return f"{self.message}{where}" + (f"; mend: {self.mend}" if self.mend else "")
+
+    @property
     def remark(self) -> str:
         """What is wrong and what mends it in one line, for beside the line of the source."""
         return f"{self.title}: {self.message}" + (f"; mend: {self.mend}" if self.mend else "")

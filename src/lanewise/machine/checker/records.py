@@ -10,8 +10,8 @@ from __future__ import annotations
 from enum import IntEnum, IntFlag, auto
 
 from lanewise.jit.record_layout import numbers, pointer, table
-from lanewise.machine.abi import LANES, RecordLayout, field, per_lane
-from lanewise.machine.checker.suspicion_sentences import Suspicion
+from lanewise.machine.abi import LANES, RecordLayout, WarpFrame, field, per_lane
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.program.instruction_record import Order
 from lanewise.machine.program.ops import Op
 
@@ -481,6 +481,43 @@ class LastRequest(RecordLayout):
     sample_offsets = field(8, MOST_SAMPLES * LANES)
     sample_base_count = field(8, MOST_SAMPLES)
     sample_bases = field(8, MOST_SAMPLES * MOST_SAMPLE_BASES)
+
+
+class Access(RecordLayout):
+    """An access by lanes of one warp to one allocation, to a block's shared memory, or to local memory."""
+
+    frame = pointer(lambda: WarpFrame)
+    #: The BlockWatch of the warp's block, and of the block whose memory it is.
+    watch = pointer(lambda: BlockWatch)
+    home = pointer(lambda: BlockWatch)
+    #: The row of the site table, by its number and its address; its flags and the bytes of each lane.
+    site = field()
+    row = pointer(lambda: SiteRow)
+    flags = field()
+    size = field()
+    #: The lanes whose bytes all lie in the memory.
+    active = field()
+    #: A Space that is not generic; whether it is shared memory.
+    space = field()
+    shared = field()
+    # The memory: its first address, its bytes, and where it lies on the host.
+    origin = field()
+    limit = field()
+    host = field()
+    # Its shadow memory: the first plane, the distance of planes, the bytes of a cell as a power of two.
+    plane = field()
+    stride = field()
+    shift = field()
+    # The offset of the first byte that lanes access, and of the byte after the last; whether all lie inside.
+    lowest = field()
+    highest = field()
+    inside = field()
+    #: The access in one word, but for its lane; PENDING if it is the write of an asynchronous copy, else 0.
+    who = field()
+    pending = field()
+    #: The addresses of all lanes, and their offsets in the memory.
+    addresses = per_lane(8)
+    offsets = per_lane(8)
 
 
 class Space(IntEnum):

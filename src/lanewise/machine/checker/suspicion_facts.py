@@ -1,6 +1,6 @@
 """The facts that the sentences of suspicions name: what was accessed, by whom, where, and what mends it.
 
-A sentence of `suspicion_sentences.py` has names in braces. Each is a number that compiled code reported, or a
+A sentence of `suspicions.py` has names in braces. Each is a number that compiled code reported, or a
 property of `Facts`.
 """
 
@@ -23,7 +23,7 @@ from lanewise.machine.checker.allocations.pointer_bounds import view_name
 from lanewise.machine.checker.mends import Language, Place, Race, Reach
 from lanewise.machine.checker.proxy_records import AsyncKind, BarrierUse, TensorOperand
 from lanewise.machine.checker.site_table import by_async_proxy
-from lanewise.machine.checker.suspicion_sentences import TENSOR_COMPLETE, Suspicion
+from lanewise.machine.checker.suspicions import TENSOR_COMPLETE, Suspicion
 from lanewise.machine.program.instruction_record import Proxy, Waits
 from lanewise.machine.program.memory_accesses import LocatedAccess
 from lanewise.machine.program.operands import Register

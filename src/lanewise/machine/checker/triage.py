@@ -24,7 +24,7 @@ from lanewise.machine.checker.records import SiteRow, WatchRecord
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.checker.site_table import PATIENCE, access_of, by_async_proxy, row_of_number
 from lanewise.machine.checker.suspicion_facts import Facts, Other, name_of
-from lanewise.machine.checker.suspicion_sentences import SUSPICIONS, Subject, Suspicion
+from lanewise.machine.checker.suspicions import SUSPICIONS, Subject, Suspicion
 from lanewise.machine.program.instruction_record import BlockEnd
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import LocatedAccess, accesses, writes_unseen_bytes

@@ -44,13 +44,10 @@ def _rule(name: str) -> dict[str, Any]:
 
 
 def _finding(finding: Finding, file: Path | None) -> dict[str, Any]:
-    where = f" by thread {finding.thread} in block {finding.block}" if finding.thread is not None else ""
     result = {
         "ruleId": finding.kind.replace(" ", "-"),
         "level": _LEVELS[finding.severity],
-        "message": {
-            "text": f"{finding.message}{where}" + (f"; mend: {finding.mend}" if finding.mend else "")
-        },
+        "message": {"text": finding.annotation},
         "locations": _locations(finding.source, finding.line, file),
     }
     if finding.other is not None and finding.other.line:
@@ -98,9 +95,6 @@ def place(source: str | None, line: int, file: Path | None) -> tuple[Path, int] 
     return (whole.relative_to(here) if whole.is_relative_to(here) else whole), line
 
 
-_COMMANDS = {"error": "error", "advice": "warning"}
-
-
 def workflow_commands(
     reports: Sequence[ReportContents], file: Path | None = None, strict: bool = False
 ) -> Iterator[str]:
@@ -110,11 +104,8 @@ def workflow_commands(
     """
     for report in reports:
         for finding in report.findings:
-            where = f" by thread {finding.thread} in block {finding.block}" if finding.thread else ""
-            command = _COMMANDS[finding.severity]
-            mend = f"; mend: {finding.mend}" if finding.mend else ""
-            message = f"{finding.message}{where}{mend}"
-            yield _command(command, finding.title, message, finding.source, finding.line, file)
+            command, place = _LEVELS[finding.severity], (finding.source, finding.line, file)
+            yield _command(command, finding.title, finding.annotation, *place)
         for verdict in report.performance:
             command = "warning" if strict else "notice"
             yield _command(command, verdict.kind, verdict.description, verdict.source, verdict.line, file)

@@ -20,6 +20,7 @@ from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import BarrierUse
 from lanewise.machine.checker.records import (
+    Access,
     AllocationShadow,
     BlockWatch,
     Flag,
@@ -28,8 +29,7 @@ from lanewise.machine.checker.records import (
     Space,
     WatchRecord,
 )
-from lanewise.machine.checker.suspicion_sentences import Suspicion
-from lanewise.machine.checker.watch_code.accesses import Access
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.clocks.block_order import arrive_at_grid
 from lanewise.machine.checker.watch_code.clocks.clusters import is_in_cluster, note_remote
 from lanewise.machine.checker.watch_code.clocks.mbarriers_and_atomics import access_strongly

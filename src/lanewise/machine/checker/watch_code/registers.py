@@ -10,7 +10,7 @@ from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.abi import WarpFrame
 from lanewise.machine.analysis.warpgroup_registers import Touch
 from lanewise.machine.checker.proxy_records import AsyncClock, RegisterState
-from lanewise.machine.checker.suspicion_sentences import Suspicion
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.clocks.clusters import lanes_with_block
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import suspect, watch_of, watch_of_running
 from lanewise.machine.checker.watch_code.proxy.async_clocks import async_clock

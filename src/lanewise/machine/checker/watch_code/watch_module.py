@@ -18,9 +18,10 @@ from lanewise.jit.compiled_functions import (
     signature_only,
 )
 from lanewise.jit.record_layout import Longs, RecordLayout, Words, field, per_lane
+from lanewise.jit.restricted_python import inlined
 from lanewise.jit.simd import Code, Value, i64
 from lanewise.machine import abi
-from lanewise.machine.checker.records import ShadowPlane
+from lanewise.machine.checker.records import Access, ShadowPlane
 from lanewise.machine.codegen.function_code import U8, U16, U32, U64, FunctionCode, Record, zero_bytes
 
 P = ParamSpec("P")
@@ -110,6 +111,12 @@ class ShadowCell(Fields):
 def cell_at(address: int, stride: int) -> ShadowCell:
     """Return the cell of shadow memory at an address of its first plane."""
     signature_only()
+
+
+@inlined
+def cell_of(access: Access, offset: int) -> ShadowCell:
+    """Return the cell of shadow memory for an offset in the memory."""
+    return cell_at(access.plane + ((offset >> access.shift) << 2), access.stride)
 
 
 @primitive(lambda code: isinstance(code.module, WatchModule) and code.module.follows_async)

@@ -19,7 +19,7 @@ from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import VECTORS
 from lanewise.machine.checker.records import BlockWatch, Flag, LaneClocks, OrderKind, WarpClock
-from lanewise.machine.checker.suspicion_sentences import Suspicion
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.clocks.clusters import arrive_at_cluster, release_cluster
 from lanewise.machine.checker.watch_code.clocks.publications import (
     acquire,

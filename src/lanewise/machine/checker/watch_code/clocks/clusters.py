@@ -17,7 +17,7 @@ from lanewise.machine.bulk_copies.launch_control import RESPONSE_BYTES, SUCCESS_
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import PhaseRecord, RemoteAccess
 from lanewise.machine.checker.records import BlockWatch, WarpClock
-from lanewise.machine.checker.suspicion_sentences import Suspicion
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.clocks.happens_before import UNORDERED, ordered
 from lanewise.machine.checker.watch_code.clocks.publications import add_foreign, learn, publish
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (

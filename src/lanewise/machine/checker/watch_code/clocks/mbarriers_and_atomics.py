@@ -11,8 +11,7 @@ from lanewise.machine import abi
 from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import PhaseRecord
-from lanewise.machine.checker.records import BlockWatch, Flag, WarpClock
-from lanewise.machine.checker.watch_code.accesses import Access
+from lanewise.machine.checker.records import Access, BlockWatch, Flag, WarpClock
 from lanewise.machine.checker.watch_code.clocks.clusters import learn_members
 from lanewise.machine.checker.watch_code.clocks.publications import (
     acquire,

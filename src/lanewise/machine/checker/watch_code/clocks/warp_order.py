@@ -5,7 +5,7 @@ from lanewise.jit.record_layout import Words
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.abi import EXITED, WarpFrame
 from lanewise.machine.checker.records import BlockWatch, Flag, ShuffleMode, SiteRow, WarpClock
-from lanewise.machine.checker.suspicion_sentences import Suspicion
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     alive_lanes,
     lane_is_in,

@@ -15,7 +15,7 @@ from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import READS_VERIFIED, AsyncFlag, RunView
 from lanewise.machine.checker.records import AllocationShadow, BlockWatch, ShadowPlane
-from lanewise.machine.checker.suspicion_sentences import Suspicion
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.clocks.happens_before import (
     ORDERED,
     UNORDERED,

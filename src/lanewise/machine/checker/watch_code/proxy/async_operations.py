@@ -23,7 +23,7 @@ from lanewise.machine.bulk_copies.box_walker import walk
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import AsyncFlag, AsyncKind, RunView
 from lanewise.machine.checker.records import AllocationShadow, BlockWatch, Flag, SiteRow, WatchRecord
-from lanewise.machine.checker.suspicion_sentences import Suspicion
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     in_block,
     local_warp,

@@ -13,7 +13,7 @@ from lanewise.machine.async_records import TENSOR_PIPE, PendingOperations
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import PHASES_KEPT, FollowedBarrier, RemoteAccess
 from lanewise.machine.checker.records import BlockWatch, Flag, SiteRow, WarpClock
-from lanewise.machine.checker.suspicion_sentences import Suspicion
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.clocks.clusters import (
     NUMBER_BITS,
     is_in_cluster,

@@ -23,7 +23,7 @@ from lanewise.machine.checker.proxy_records import (
     TensorClock,
 )
 from lanewise.machine.checker.records import BlockWatch, Flag
-from lanewise.machine.checker.suspicion_sentences import Suspicion
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.clocks.clusters import (
     AWAY,
     AWAY_NARROWLY,

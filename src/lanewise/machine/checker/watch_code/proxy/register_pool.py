@@ -9,7 +9,7 @@ from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.analysis.register_pool import IGNORED, STEP
 from lanewise.machine.checker.records import BlockWatch, OrderKind
-from lanewise.machine.checker.suspicion_sentences import Suspicion
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     alive_lanes,
     frame_of,

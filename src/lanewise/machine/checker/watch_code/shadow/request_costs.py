@@ -27,10 +27,10 @@ from lanewise.machine.checker.records import (
     CELLS_TOGETHER,
     MOST_SAMPLE_BASES,
     MOST_SAMPLES,
+    Access,
     Flag,
     LastRequest,
 )
-from lanewise.machine.checker.watch_code.accesses import Access
 from lanewise.machine.checker.watch_code.watch_module import LANES, LaneLongs, longs_of, words_of
 from lanewise.machine.codegen.function_code import U64
 

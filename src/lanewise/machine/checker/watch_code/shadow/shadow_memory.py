@@ -10,9 +10,8 @@ from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine import abi
 from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker import records
-from lanewise.machine.checker.records import MOST_ELEMENTS, Flag
-from lanewise.machine.checker.suspicion_sentences import Suspicion
-from lanewise.machine.checker.watch_code.accesses import Access, cell_of
+from lanewise.machine.checker.records import MOST_ELEMENTS, Access, Flag
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.clocks.happens_before import (
     ORDERED,
     WEAKLY_ORDERED,
@@ -30,6 +29,7 @@ from lanewise.machine.checker.watch_code.watch_module import (
     LaneShorts,
     LaneWords,
     ShadowCell,
+    cell_of,
     follows_async,
     load_byte,
     load_short,

@@ -13,13 +13,13 @@ from lanewise.jit.simd import Value
 from lanewise.machine.checker import records
 from lanewise.machine.checker.records import (
     CELLS_TOGETHER,
+    Access,
     BlockWatch,
     Flag,
     LastRequest,
     ShadowPlane,
     WarpClock,
 )
-from lanewise.machine.checker.watch_code.accesses import Access
 from lanewise.machine.checker.watch_code.proxy.completion import copies_are_known
 from lanewise.machine.checker.watch_code.shadow.shadow_memory import (
     examine_read,

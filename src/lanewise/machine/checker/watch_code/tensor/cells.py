@@ -21,7 +21,7 @@ from lanewise.machine.checker.proxy_records import (
     TensorWait,
 )
 from lanewise.machine.checker.records import BlockWatch
-from lanewise.machine.checker.suspicion_sentences import Suspicion
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.clocks.happens_before import UNORDERED, lane_of, lanes_of, ordered
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     epochs_exhausted,

@@ -28,8 +28,7 @@ from lanewise.machine.checker.proxy_records import (
     TensorFlag,
     TensorOperand,
 )
-from lanewise.machine.checker.records import MOST_BOUNDED, BlockWatch, Flag
-from lanewise.machine.checker.watch_code.accesses import Access
+from lanewise.machine.checker.records import MOST_BOUNDED, Access, BlockWatch, Flag
 from lanewise.machine.checker.watch_code.clocks.clusters import is_in_cluster, note_remote
 from lanewise.machine.checker.watch_code.clocks.mbarriers_and_atomics import access_strongly
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import begin_epoch, watch_of, watch_of_running
