@@ -103,20 +103,6 @@ _FREE_LATER = Mend(
 )
 
 
-def tensor_mend(why: int, number: int, otherwise: str) -> Mend:
-    """Return what mends a fault of tensor memory; `number` is the one that the fault has beside it."""
-    if why == Wrong.NOT_ALLOCATED and number & FREED_COLUMN:
-        return _FREE_LATER
-    return _TENSOR_MENDS.get(why, Mend(otherwise))
-
-
-def product_mend(why: int, number: int, otherwise: str) -> Mend:
-    """Return what mends a fault of a product; `number` is the one that the fault has beside it."""
-    if why in COLUMNS and number & FREED_COLUMN:
-        return _FREE_LATER
-    return _PRODUCT_MENDS.get(why, Mend(otherwise))
-
-
 #: The kinds of findings for faults that have another name in the machine.
 _RENAMED = {
     "bad branch": "out of bounds",
@@ -230,9 +216,14 @@ def _mend(launch: LaunchState, state: BlockState, op: Op) -> str:
             if size == WrongTensorMemory.MASK:
                 blocks = launch.shape.cluster_blocks
                 return f"name blocks of the cluster alone in the mask: bits 0 to {blocks - 1}"
-            return tensor_mend(size, address, anew).spelled(language)
+            is_freed = size == Wrong.NOT_ALLOCATED and address & FREED_COLUMN
+            mend = _FREE_LATER if is_freed else _TENSOR_MENDS.get(size, Mend(anew))
+            return mend.spelled(language)
         case FaultKind.TENSOR_PRODUCT:
-            return product_mend(size, address, f"make the descriptor of {here} anew").spelled(language)
+            anew = f"make the descriptor of {here} anew"
+            is_freed = size in COLUMNS and address & FREED_COLUMN
+            mend = _FREE_LATER if is_freed else _PRODUCT_MENDS.get(size, Mend(anew))
+            return mend.spelled(language)
         case FaultKind.CLUSTER_BARRIER:
             return "wait once for each arrival at the barrier of the cluster"
     return _FAULT_MENDS.get(FaultKind(state[BlockRecord.fault_kind]), "")

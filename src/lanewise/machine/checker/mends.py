@@ -293,11 +293,6 @@ def is_named_barrier(op: Op) -> bool:
     return op.record.waits is Waits.BARRIER and not op.has("arrive") and not is_block_barrier(op)
 
 
-def is_barrier_of_some(op: Op) -> bool:
-    """Return whether threads wait at a barrier of the block, for all threads or for some."""
-    return is_block_barrier(op) or is_named_barrier(op)
-
-
 def is_relaxed_arrival(op: Op) -> bool:
     """Return whether threads arrive at the barrier of the cluster without a release."""
     return op.record.orders is Order.CLUSTER_ARRIVAL and op.has("relaxed")
@@ -483,7 +478,7 @@ def named_barrier(flow: ControlFlow, one: Place, other: Place) -> Op | None:
 def _among_some(race: Race, named: Op) -> str:
     """Return what orders two accesses of threads that have a named barrier of their own."""
     barrier = f"{spelled('named_barrier', race.language)} of the threads that come by"
-    gaps = _gaps(race, is_barrier_of_some)
+    gaps = _gaps(race, lambda op: is_block_barrier(op) or is_named_barrier(op))
     if gaps:
         return f"{barrier} {' and '.join(gaps)}, as there is one at {race.of_source(named).named()}"
     one, other = race.one.named(race.other), race.other.named(race.one)

@@ -360,48 +360,39 @@ def _leaves_value(op: Op) -> bool:
 def _access(op: Op, located: LocatedAccess, program: Program, arch: str) -> Row:
     """Return the row of one access."""
     access = located.access
-    flags = (Flag.READS if access.reads else Flag(0)) | (Flag.WRITES if access.writes else Flag(0))
-    if access.strong or _STRONG.intersection(op.modifiers):
-        flags |= Flag.STRONG_ACCESS
     relaxed = op.has("relaxed")  # an arrival at an mbarrier then publishes nothing, a wait acquires nothing
-    if (access.releases and not relaxed) or _RELEASING.intersection(op.modifiers):
-        flags |= Flag.RELEASES
-    if (access.acquires and not relaxed) or _ACQUIRING.intersection(op.modifiers):
-        flags |= Flag.ACQUIRES
-    if access.reads and access.writes and Flag.RELEASES not in flags and _leaves_value(op):
-        flags |= Flag.POLLS
-    if op.has("cta"):
-        flags |= Flag.IN_BLOCK
-    if op.has("cluster"):
-        flags |= Flag.IN_CLUSTER
-    if op.has("nc"):
-        flags |= Flag.CONSTANT
-    asked: Row = {}
-    if access.size is Size.MBARRIER:
-        flags |= Flag.PHASES
-        if access.releases and not op.has("cluster"):  # the block is the default scope
-            flags |= Flag.NARROW_ARRIVAL
-        if op.has("inval"):
-            flags |= Flag.INVALIDATES
-        if op.record.orders is Order.TRACK:
-            flags |= Flag.ARRIVES_LATER
-        if access.acquires:
-            asked = _operand(op.operands[2], SiteRow.step_base, SiteRow.step)
-            asked[SiteRow.element_bits] = getattr(op.operands[2], "bits", 32)
-        else:
-            asked = _arrivals(op)
-    if op.has("volatile"):
-        flags |= Flag.VOLATILE_ACCESS
-    if access.asynchronous:
-        flags |= Flag.COPIES
-    if access.by_one_lane:
-        flags |= Flag.BY_ONE_LANE
+    is_mbarrier = access.size is Size.MBARRIER
+    releases = (access.releases and not relaxed) or _RELEASING.intersection(op.modifiers)
+    holding = (
+        (Flag.READS, access.reads),
+        (Flag.WRITES, access.writes),
+        (Flag.STRONG_ACCESS, access.strong or _STRONG.intersection(op.modifiers)),
+        (Flag.RELEASES, releases),
+        (Flag.ACQUIRES, (access.acquires and not relaxed) or _ACQUIRING.intersection(op.modifiers)),
+        (Flag.POLLS, access.reads and access.writes and not releases and _leaves_value(op)),
+        (Flag.IN_BLOCK, op.has("cta")),
+        (Flag.IN_CLUSTER, op.has("cluster")),
+        (Flag.CONSTANT, op.has("nc")),
+        (Flag.PHASES, is_mbarrier),
+        # The block is the default scope.
+        (Flag.NARROW_ARRIVAL, is_mbarrier and access.releases and not op.has("cluster")),
+        (Flag.INVALIDATES, is_mbarrier and op.has("inval")),
+        (Flag.ARRIVES_LATER, is_mbarrier and op.record.orders is Order.TRACK),
+        (Flag.VOLATILE_ACCESS, op.has("volatile")),
+        (Flag.COPIES, access.asynchronous),
+        (Flag.BY_ONE_LANE, access.by_one_lane),
+    )
+    flags = sum(flag for flag, holds in holding if holds)
+    asked: Row = _arrivals(op) if is_mbarrier else {}
+    if is_mbarrier and access.acquires:
+        asked = _operand(op.operands[2], SiteRow.step_base, SiteRow.step)
+        asked[SiteRow.element_bits] = getattr(op.operands[2], "bits", 32)
     row: Row = (
         _address(located.address, program)
         | {
             SiteRow.space: _SPACES.get(located.space, Space.GLOBAL),
             SiteRow.access_size: located.size,
-            SiteRow.flags: int(flags),
+            SiteRow.flags: flags,
         }
         | asked
     )

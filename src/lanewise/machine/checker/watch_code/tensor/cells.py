@@ -6,7 +6,7 @@ that one thread issues stay in order by themselves; those of several threads nee
 end are called before instructions of a warp: loads, stores, waits, alloc and dealloc.
 """
 
-from lanewise.jit.lane_functions import lowest_bit
+from lanewise.jit.lane_functions import lowest_bit, set_bits
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker import records
@@ -44,6 +44,8 @@ from lanewise.machine.tensor_memory_records import LANE_SHIFT, TENSOR_COLUMNS, U
 
 #: The answers of `awaited`: no tcgen05.wait has followed; one has, but nothing orders it before; all is well.
 NOT_AWAITED, NOT_ORDERED, AWAITED = 0, 1, 2
+#: All groups of lanes.
+EVERY_GROUP = (1 << LANE_GROUPS) - 1
 #: Nothing is wrong with a cell.
 GOOD = -1
 #: An extent: the first column, then the number of columns, then whether it is D of a product.
@@ -188,11 +190,11 @@ def note_cell(cell: TensorCell, epoch: int, who: int, flags: int, extent: int) -
 def groups_without_value(home: BlockWatch, groups: int, first: int, columns: int) -> int:
     """Return those of some groups of lanes, as bits, in which one of some columns was never written."""
     missing = 0
-    for group in range(LANE_GROUPS):
+    for group in set_bits(groups & EVERY_GROUP):
         for column in range(first, min(first + columns, TENSOR_COLUMNS)):
             if tensor_cell(home, group, column).written < home.start:
                 missing = missing | (1 << group)
-    return missing & groups
+    return missing
 
 
 @compiled()
@@ -201,10 +203,9 @@ def leave_without_value(home: BlockWatch, groups: int, first: int, columns: int)
 
     `writer` says who has written them.
     """
-    for group in range(LANE_GROUPS):
+    for group in set_bits(groups & EVERY_GROUP):
         for column in range(first, min(first + columns, TENSOR_COLUMNS)):
-            if (groups >> group) & 1 != 0:
-                tensor_cell(home, group, column).written = 0
+            tensor_cell(home, group, column).written = 0
 
 
 @compiled()
@@ -270,21 +271,18 @@ def look_at_overwritten(
     """
     extent, lost, cells, is_told = extent_of(first, columns, flags), 0, 0, 0
     for column in range(first, min(first + columns, TENSOR_COLUMNS)):
-        for group in range(LANE_GROUPS):
-            if (groups >> group) & 1 != 0:
-                cell = tensor_cell(home, group, column)
-                cells += 1
-                if (cell.written >= home.start) and is_lost(home, cell, extent, me):
-                    lost += 1
-                    if (cell.extent != extent) & (is_told == 0):
-                        is_told = 1
-                        tell(frame, row, Suspicion.TENSOR_LOST, group, column, cell.written, cell.writer, me)
-    if (is_told == 0) & (lost == cells) & (extent & EXTENT_SUMS != 0):
-        for group in range(LANE_GROUPS):
-            if ((groups >> group) & 1 != 0) & (is_told == 0):
-                is_told = 1
-                cell = tensor_cell(home, group, first)
-                tell(frame, row, Suspicion.TENSOR_LOST, group, first, cell.written, cell.writer, me)
+        for group in set_bits(groups & EVERY_GROUP):
+            cell = tensor_cell(home, group, column)
+            cells += 1
+            if (cell.written >= home.start) and is_lost(home, cell, extent, me):
+                lost += 1
+                if (cell.extent != extent) & (is_told == 0):
+                    is_told = 1
+                    tell(frame, row, Suspicion.TENSOR_LOST, group, column, cell.written, cell.writer, me)
+    if (is_told == 0) & (lost == cells) & (extent & EXTENT_SUMS != 0) & (groups & EVERY_GROUP != 0):
+        lowest = lowest_bit(groups)
+        sums = tensor_cell(home, lowest, first)
+        tell(frame, row, Suspicion.TENSOR_LOST, lowest, first, sums.written, sums.writer, me)
 
 
 @compiled()
@@ -312,53 +310,52 @@ def look_at_cells(
         look_at_overwritten(frame, row, home, groups, first, columns, me, flags)
     for column in range(first, min(first + columns, TENSOR_COLUMNS)):
         has_value, unwritten_here = 0, -1
-        for group in range(LANE_GROUPS):
-            if (groups >> group) & 1 != 0:
-                cell = tensor_cell(home, group, column)
-                written = cell.written
-                if written >= home.start:
-                    has_value = 1
-                    if (written != good_write) & (is_told == 0):
-                        kind = wrong_before(watch, home, cell, me, flags)
-                        good_write = written
-                        if (kind == GOOD) & (is_advised == 0):
-                            kind = unfenced(watch, home, written, cell.writer, me, flags)
-                            is_advised = 1 if kind != GOOD else 0
-                        elif kind != GOOD:
-                            is_told = 1
-                        if kind != GOOD:
-                            tell(frame, row, kind, group, column, written, cell.writer, me)
-                    if no_sums & (cell.extent & EXTENT_SUMS != 0) & (is_told == 0):
+        for group in set_bits(groups & EVERY_GROUP):
+            cell = tensor_cell(home, group, column)
+            written = cell.written
+            if written >= home.start:
+                has_value = 1
+                if (written != good_write) & (is_told == 0):
+                    kind = wrong_before(watch, home, cell, me, flags)
+                    good_write = written
+                    if (kind == GOOD) & (is_advised == 0):
+                        kind = unfenced(watch, home, written, cell.writer, me, flags)
+                        is_advised = 1 if kind != GOOD else 0
+                    elif kind != GOOD:
                         is_told = 1
-                        tell(frame, row, Suspicion.TENSOR_SUMS_READ, group, column, written, cell.writer, me)
-                elif unwritten_here < 0:
-                    unwritten_here = group
-                loaded = cell.loaded
-                if writes & (loaded >= home.start) & (loaded != good_load) & (is_told == 0):
-                    after_load = wrong_after_warp(watch, home, loaded, me, flags, stores=False)
-                    good_load = loaded
-                    if (after_load == GOOD) & (is_advised == 0):
-                        after_load = unfenced(watch, home, loaded, cell.loader, me, flags)
-                        is_advised = 1 if after_load != GOOD else 0
-                    elif after_load != GOOD:
-                        is_told = 1
-                    if after_load != GOOD:
-                        tell(frame, row, after_load, group, column, loaded, cell.loader, me)
-                used = cell.used
-                if (extent != 0) & (used == epoch) & (is_told == 0):
+                    if kind != GOOD:
+                        tell(frame, row, kind, group, column, written, cell.writer, me)
+                if no_sums & (cell.extent & EXTENT_SUMS != 0) & (is_told == 0):
                     is_told = 1
-                    tell(frame, row, Suspicion.TENSOR_OVERLAP, group, first, cell.used_as, 0, me)
-                if writes & (used >= home.start) & (used != good_use) & (is_told == 0):
-                    after_use = wrong_after_pipe(watch, used, cell.user, me, flags, reads=True)
-                    good_use = used
-                    if (after_use == GOOD) & (is_advised == 0):
-                        after_use = unfenced(watch, home, used, cell.user, me, flags)
-                        is_advised = 1 if after_use != GOOD else 0
-                    elif after_use != GOOD:
-                        is_told = 1
-                    if after_use != GOOD:
-                        tell(frame, row, after_use, group, column, used, cell.user, me)
-                note_cell(cell, epoch, me, flags, extent)
+                    tell(frame, row, Suspicion.TENSOR_SUMS_READ, group, column, written, cell.writer, me)
+            elif unwritten_here < 0:
+                unwritten_here = group
+            loaded = cell.loaded
+            if writes & (loaded >= home.start) & (loaded != good_load) & (is_told == 0):
+                after_load = wrong_after_warp(watch, home, loaded, me, flags, stores=False)
+                good_load = loaded
+                if (after_load == GOOD) & (is_advised == 0):
+                    after_load = unfenced(watch, home, loaded, cell.loader, me, flags)
+                    is_advised = 1 if after_load != GOOD else 0
+                elif after_load != GOOD:
+                    is_told = 1
+                if after_load != GOOD:
+                    tell(frame, row, after_load, group, column, loaded, cell.loader, me)
+            used = cell.used
+            if (extent != 0) & (used == epoch) & (is_told == 0):
+                is_told = 1
+                tell(frame, row, Suspicion.TENSOR_OVERLAP, group, first, cell.used_as, 0, me)
+            if writes & (used >= home.start) & (used != good_use) & (is_told == 0):
+                after_use = wrong_after_pipe(watch, used, cell.user, me, flags, reads=True)
+                good_use = used
+                if (after_use == GOOD) & (is_advised == 0):
+                    after_use = unfenced(watch, home, used, cell.user, me, flags)
+                    is_advised = 1 if after_use != GOOD else 0
+                elif after_use != GOOD:
+                    is_told = 1
+                if after_use != GOOD:
+                    tell(frame, row, after_use, group, column, used, cell.user, me)
+            note_cell(cell, epoch, me, flags, extent)
         if (has_value == 0) | (every_cell & (unwritten_here >= 0)):
             if unwritten == 0:
                 first_unwritten = column
@@ -371,8 +368,6 @@ def look_at_cells(
 
 #: Lanes that a warp reaches, as groups of lanes of a cell, and warps that reach different ones.
 WARP_GROUPS, PARTITIONS = 32 // CELL_LANES, 4
-#: All groups of lanes.
-EVERY_GROUP = 0xFF
 
 
 @inlined
@@ -388,13 +383,12 @@ def lanes_without_value(watch: BlockWatch, groups: int, first: int, columns: int
     It is 0 if that holds for all lanes, which is a finding by itself.
     """
     lanes = 0
-    for group in range(LANE_GROUPS):
-        if (groups >> group) & 1 != 0:
-            written = 0
-            for column in range(first, min(first + columns, TENSOR_COLUMNS)):
-                written = 1 if tensor_cell(watch, group, column).written >= watch.start else written
-            of_group = ((1 << CELL_LANES) - 1) << (group % WARP_GROUPS * CELL_LANES)
-            lanes = lanes | of_group if written == 0 else lanes
+    for group in set_bits(groups):
+        written = 0
+        for column in range(first, min(first + columns, TENSOR_COLUMNS)):
+            written = 1 if tensor_cell(watch, group, column).written >= watch.start else written
+        of_group = ((1 << CELL_LANES) - 1) << (group % WARP_GROUPS * CELL_LANES)
+        lanes = lanes | of_group if written == 0 else lanes
     return lanes if lanes != EVERY_LANE else 0
 
 
