@@ -28,7 +28,6 @@ from lanewise.machine.runtime.texture_faults import handle_operand, title_of
 from lanewise.machine.tensor_core.tcgen05_faults import COLUMNS
 from lanewise.machine.tensor_core.tcgen05_faults import Wrong as WrongProduct
 from lanewise.machine.tensor_memory.faults import Wrong
-from lanewise.machine.tensor_memory.faults import Wrong as WrongTensorMemory
 from lanewise.machine.tensor_memory_records import FREED_COLUMN
 from lanewise.machine.warp_ops.mbarrier import MENDS as MBARRIER_MENDS
 from lanewise.machine.warp_ops.mbarrier import NOT_INITIALISED
@@ -213,7 +212,7 @@ def _mend(launch: LaunchState, state: BlockState, op: Op) -> str:
             return "nest fewer calls, or make a loop of the recursion"
         case FaultKind.TENSOR_MEMORY:
             anew = f"give {here} an address that tcgen05.alloc has written"
-            if size == WrongTensorMemory.MASK:
+            if size == Wrong.MASK:
                 blocks = launch.shape.cluster_blocks
                 return f"name blocks of the cluster alone in the mask: bits 0 to {blocks - 1}"
             is_freed = size == Wrong.NOT_ALLOCATED and address & FREED_COLUMN

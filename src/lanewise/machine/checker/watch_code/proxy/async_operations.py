@@ -9,6 +9,9 @@ bits that a tensor copy has written as those of the other format.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 from lanewise.isa.matrix_descriptor import FIELD, PIECE_BYTES, Major
 from lanewise.isa.tensor_map_fields import ELEMENT_TYPES, FIELDS, MAP_BYTES
 from lanewise.jit.compiled_functions import signature_only
@@ -22,7 +25,7 @@ from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.bulk_copies.box_walker import walk
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import AsyncFlag, AsyncKind, RunView
-from lanewise.machine.checker.records import AllocationShadow, BlockWatch, Flag, SiteRow, WatchRecord
+from lanewise.machine.checker.records import AllocationShadow, BlockWatch, Flag
 from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     in_block,
@@ -56,7 +59,7 @@ from lanewise.machine.checker.watch_code.watch_module import (
 from lanewise.machine.codegen.function_code import U64, Record
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import MBARRIER_BYTES
-from lanewise.machine.tensor_core.descriptors import each_piece, field_of, swizzled_bits
+from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, Body, each_piece, field_of, swizzled_bits
 
 
 @inlined
@@ -99,11 +102,8 @@ class Extent:
     def __init__(self, code: WatchCode, start: Value) -> None:
         self.code, self.start = code, start
         self.low, self.high = code.variable(start), code.variable(start)
-
-    def begin(self) -> None:
-        """Forget all runs: in a loop, each round has its own."""
-        self.low.set(self.start)
-        self.high.set(self.start)
+        self.low.set(start)  # in a loop, each round has its own
+        self.high.set(start)
 
     def add(self, first: Value, size: Value | int) -> None:
         """Take in a run of bytes."""
@@ -320,48 +320,28 @@ def begin_product(frame: WarpFrame, site: int, issued: Issued) -> None:
 # which bytes ------------------------------------------------------------------------------------------------
 
 
-class _Costs:
-    """Counts what an operation moves to or from global memory, at its instruction's row.
+@inlined
+def spanned(offset: int, size: int) -> int:
+    """Return how many sectors some bytes take, if any, of which the first lies so far in its own."""
+    return (offset + size + (_SECTOR - 1)) // _SECTOR if size != 0 else 0
+
+
+@compiled()
+def count_sectors(
+    frame: WarpFrame, row: int, address: int, place: int, size: int, before: int, after: int
+) -> None:
+    """Count a row of bytes that an operation moves to or from global memory, at a place in shared memory.
 
     Rows, and pieces of a row that go to different lines of shared memory, take a sector each where they meet.
-    What a load fills in counts as if it were read.
+    What a load fills in, some bytes before and after the tensor, counts as if it were read.
     """
-
-    def __init__(self, code: WatchCode, observed: Record, row: Value) -> None:
-        sites = observed.at(BlockWatch.watch).get(WatchRecord.sites)
-        self.row = Record(code, sites + row * SiteRow.BYTES)
-
-    def add(self, address: Value, place: Value, size: Value) -> None:
-        """Count the sectors of a row of bytes at an address, which lie at a place in shared memory."""
-        head = least(0 - place & (_LINE - 1), size)
-        lines, tail = (size - head) >> (_LINE.bit_length() - 1), (size - head) & (_LINE - 1)
-        offset = (address + head) & (_SECTOR - 1)
-        whole = _sectors(offset + _LINE)
-        ends = _spanned(address & (_SECTOR - 1), head) + _spanned(offset, tail)
-        self._count(lines * whole + ends, size)
-
-    def load(self, address: Value, place: Value, size: Value, before: Value, after: Value) -> None:
-        """Count a row of a box that is loaded, of which some bytes lie before and after the tensor."""
-        self.add(address, place, size)
-        self._count(_sectors(before) + _sectors(after), size * 0)
-
-    def store(self, address: Value, place: Value, size: Value, before: Value, after: Value) -> None:
-        """Count a row of a box that is stored: nothing is written outside of the tensor."""
-        self.add(address, place, size)
-
-    def _count(self, sectors: Value, moved: Value) -> None:
-        for counter, more in ((SiteRow.sectors, sectors), (SiteRow.moved_bytes, moved)):
-            self.row.set(counter, self.row.get(counter) + more)
-
-
-def _spanned(offset: Value, size: Value) -> Value:
-    """Return how many sectors some bytes take, if any, of which the first lies so far in its own."""
-    return size.differs(0).select(_sectors(offset + size), size * 0)
-
-
-def _sectors(size: Value) -> Value:
-    """Return how many sectors some bytes take that begin at one."""
-    return (size + (_SECTOR - 1)) >> (_SECTOR.bit_length() - 1)
+    counted = watch_of(frame.block).watch.sites[row]
+    head = min((0 - place) & (_LINE - 1), size)
+    lines, tail = (size - head) // _LINE, (size - head) & (_LINE - 1)
+    offset = (address + head) & (_SECTOR - 1)
+    ends = spanned(address & (_SECTOR - 1), head) + spanned(offset, tail)
+    counted.sectors += lines * spanned(offset, _LINE) + ends + spanned(0, before) + spanned(0, after)
+    counted.moved_bytes += size
 
 
 class BegunOperation:
@@ -434,13 +414,18 @@ class _Copy(BegunOperation):
         self.base, self.tensor_shift = (
             self.copy.get(field) for field in (AsyncOperation.shared_address, AsyncOperation.tensor_shift)
         )
-        watch = Record(code, self.block.get(BlockRecord.watch), BlockWatch)
-        self.costs = _Costs(code, watch, self.row)
 
     @property
     def first(self) -> Value:
         """The address of the tensor's first element on the host."""
         return self.copy.get(AsyncOperation.tensor) + self.tensor_shift
+
+    def _count(
+        self, address: Value, place: Value, size: Value, before: Value | int, after: Value | int
+    ) -> None:
+        """Write that a row of bytes is counted."""
+        moved = {"address": address, "place": place, "size": size, "before": before, "after": after}
+        self.code.run(count_sectors, frame=self.frame, row=self.row, **moved)
 
     def hold_barrier(self) -> None:
         """Write that the mbarrier that is told of the copy has to lie where it should."""
@@ -465,7 +450,7 @@ class _Copy(BegunOperation):
             filled.add(filled.start + (place - self.base), count)
             target.look(self.target + (place - self.base), count)
 
-        walk(self.code, self.copy, False, load, outside, self.costs.load)
+        walk(self.code, self.copy, False, load, outside, self._count)
         filled.hold(self.row, _TARGET, self.lane, shared=True)
 
     def store_box(self) -> None:
@@ -479,7 +464,10 @@ class _Copy(BegunOperation):
             source.look(self.source + (place - self.base), count)
             tensor.look(address + self.tensor_shift, count)
 
-        walk(self.code, self.copy, True, store, None, self.costs.store)
+        def count(address: Value, place: Value, size: Value, before: Value, after: Value) -> None:
+            self._count(address, place, size, 0, 0)  # nothing is written outside of the tensor
+
+        walk(self.code, self.copy, True, store, None, count)
         emptied.hold(self.row, _SOURCE, self.lane, shared=True)
 
     def _hold(self, operand: int, start: Value, shared: bool) -> None:
@@ -501,7 +489,7 @@ class _Copy(BegunOperation):
             read = self.runs(self.block, self.source, AsyncFlag.READS)
             read.look(self.source, self.size)
             address = read.device_address(self.source)
-            self.costs.add(address, self.copy.get(AsyncOperation.target_address), self.size)
+            self._count(address, self.copy.get(AsyncOperation.target_address), self.size, 0, 0)
             self._hold(_SOURCE, address, shared=False)
 
     def write_bytes(self) -> None:
@@ -515,7 +503,7 @@ class _Copy(BegunOperation):
             written_runs = self.runs(self.block, self.target, self.writes, Issued.writer)
             written_runs.look(self.target, self.size)
             address = written_runs.device_address(self.target)
-            self.costs.add(address, self.source - self.own, self.size)
+            self._count(address, self.source - self.own, self.size, 0, 0)
             self._hold(_TARGET, address, shared=False)
 
     def write(self) -> None:
@@ -542,35 +530,71 @@ def copy_issued(frame: WarpFrame, operation: AsyncOperation) -> None:
     signature_only()
 
 
-def _write_operand_read(code: WatchCode) -> None:
-    """Write that wgmma reads the pieces of a matrix that its descriptor tells."""
-    begun = BegunOperation(code)
-    code.run(begin_product, frame=begun.frame, site=code["site"], issued=begun.issued)
-    memory = begun.block.get(BlockRecord.shared)
-    limit = begun.block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes) - PIECE_BYTES
-    runs = begun.runs(begun.block, memory, AsyncFlag.READS | AsyncFlag.SHARED)
-    runs.view.set(RunView.swizzle, swizzled_bits(code, code["descriptor"]) + 1)
-    start, stride = (
-        field_of(code["descriptor"], FIELD[name]) for name in ("start_address", "stride_byte_offset")
-    )
-    code.run(
-        look_at_layout, frame=begun.frame, row=begun.row, lane=code.number(0), start=start, stride=stride,
-        swizzled=runs.view.get(RunView.swizzle), by_columns=code["mn_major"], groups=code["groups"],
-        pieces=code["pieces"],
-    )  # fmt: skip
-    extent = Extent(code, start)
+# matrices ---------------------------------------------------------------------------------------------------
+
+
+class Matrix(NamedTuple):
+    """A matrix in shared memory as its descriptor names it."""
+
+    start: Value
+    stride: Value
+    #: The bits of addresses that its swizzle changes, plus one; 0: not compared.
+    swizzled: Value
+    by_columns: Value
+    #: Groups of eight lines, and pieces of 16 bytes of a line.
+    groups: Value
+    pieces: Value
+
+
+def look_at_matrix(
+    begun: BegunOperation,
+    block: Record,
+    operand: Value | int,
+    lane: Value,
+    matrix: Matrix,
+    each: Callable[[Major, Body], None],
+    lines: int = LINES_TOGETHER,
+    size: Value | int = PIECE_BYTES,
+    type: Value | int = 0,
+) -> None:
+    """Write that an operation reads the pieces of a matrix: of some of each eight lines, some bytes each.
+
+    `operand` is the number of the access in its instruction's record; `each` writes loops over the pieces,
+    for a layout; `type` is the number of the type in a tensor map, if it is to be compared.
+    """
+    code, memory = begun.code, block.get(BlockRecord.shared)
+    limit = block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes) - PIECE_BYTES
+    runs = begun.runs(block, memory, AsyncFlag.READS | AsyncFlag.SHARED)
+    runs.view.set(RunView.swizzle, matrix.swizzled)
+    runs.view.set(RunView.type, type)
+    code.run(look_at_layout, frame=begun.frame, row=begun.row, lane=lane, **matrix._asdict())
+    extent = Extent(code, matrix.start)
 
     def body(group: Value, piece: Value, addresses: list[Value]) -> None:
-        for address in addresses:
-            with code.when(~(address > limit)):  # a fault
+        for address in addresses[:lines]:
+            with code.when(~(address > limit)):  # else it is a fault
                 extent.add(address, PIECE_BYTES)
-                runs.look(memory + address, PIECE_BYTES)
+                runs.look(memory + address, size)
 
     majors: tuple[Major, ...] = ("K", "MN")
     for number, major in enumerate(majors):
-        with code.when(code["mn_major"].equals(number)):
-            each_piece(code, code["descriptor"], major, code["groups"], code["pieces"], body)
-    extent.hold(begun.row, code["number"], code.number(0), shared=True)
+        with code.when(matrix.by_columns.equals(number)):
+            each(major, body)
+    extent.hold(begun.row, operand, lane, shared=True)
+
+
+def _write_operand_read(code: WatchCode) -> None:
+    """Write that wgmma reads the pieces of a matrix that its descriptor tells."""
+    begun, descriptor = BegunOperation(code), code["descriptor"]
+    code.run(begin_product, frame=begun.frame, site=code["site"], issued=begun.issued)
+    start, stride = (field_of(descriptor, FIELD[name]) for name in ("start_address", "stride_byte_offset"))
+    size = code["groups"], code["pieces"]
+    matrix = Matrix(start, stride, swizzled_bits(code, descriptor) + 1, code["mn_major"], *size)
+
+    def each(major: Major, body: Body) -> None:
+        each_piece(code, descriptor, major, *size, body)
+
+    look_at_matrix(begun, begun.block, code["number"], code.number(0), matrix, each)
     code.done()
 
 
