@@ -10,7 +10,7 @@ from enum import IntEnum, IntFlag, auto
 
 from lanewise.isa.launch_limits import MOST_CLUSTER_BLOCKS
 from lanewise.jit.record_layout import embedded, pointer
-from lanewise.machine.abi import RecordLayout, WarpFrame, field, per_lane
+from lanewise.machine.abi import LANES, RecordLayout, WarpFrame, field, per_lane
 from lanewise.machine.checker.records import BlockWatch
 from lanewise.machine.tensor_memory_records import TENSOR_COLUMNS, TENSOR_LANES
 
@@ -176,15 +176,15 @@ class AsyncClock(RecordLayout):
     registers_history = field()
 
 
-#: The vectors that pass from one clock to another when threads synchronise.
-VECTORS = (
-    AsyncClock.fenced_of,
-    AsyncClock.fenced_global_of,
-    AsyncClock.reads_of,
-    AsyncClock.writes_of,
-    AsyncClock.wgmma_of,
-    AsyncClock.handed_over_of,
-)
+#: How many vectors an AsyncClock begins with that pass to others when threads synchronise; the last of them.
+VECTORS, HANDED_OVER = 6, 5
+assert AsyncClock.handed_over_of == HANDED_OVER * 4 * LANES
+
+
+class AsyncVectors(RecordLayout):
+    """These vectors of an AsyncClock, or as a PhaseRecord has them."""
+
+    vectors = per_lane(4, VECTORS)
 
 
 class RegisterState(RecordLayout):
@@ -227,8 +227,8 @@ FENCES_KEPT = 4096
 class PhaseRecord(RecordLayout):
     """One phase of an mbarrier: what the threads that arrived knew, and who has seen that it is complete."""
 
-    #: For each vector of an AsyncClock: the join over those who arrived.
-    known = per_lane(4, len(VECTORS))
+    #: AsyncVectors: the join over those who arrived.
+    known = per_lane(4, VECTORS)
     #: By warp of the block: the epoch in which it saw the phase complete, and which lanes did.
     witnessed = per_lane()
     witnesses = per_lane()

@@ -288,28 +288,8 @@ def check_near_barriers(access: Access) -> None:
 
 
 @inlined
-def read_cells(access: Access, is_tiled: bool) -> None:
-    """Examine the cells that are read, and put the read on record."""
-    if not is_tiled or not tiled_read(access, access.row.last_request):
-        if (access.size >> access.shift) & 3 == 0:
-            lanes_read_4(access)
-        else:
-            lanes_read_1(access)
-
-
-@inlined
-def write_cells(access: Access, is_tiled: bool) -> None:
-    """Examine the cells that are written, and put the write on record."""
-    if not is_tiled or not tiled_write(access, access.row.last_request):
-        if (access.size >> access.shift) & 3 == 0:
-            lanes_write_4(access)
-        else:
-            lanes_write_1(access)
-
-
-@inlined
 def look_at_cells(access: Access, first: int) -> None:
-    """Look at an access to memory that has shadow memory."""
+    """Look at an access to memory that has shadow memory: its cells are examined, and it is put on record."""
     watch, flags = access.watch, access.flags
     reads, writes, is_weak = (
         flags & Flag.READS != 0,
@@ -336,15 +316,25 @@ def look_at_cells(access: Access, first: int) -> None:
         lanes.issued = choose(lanes_in(access.active), watch.epoch, lanes.issued)
     is_aligned = access.lowest & ((1 << access.shift) - 1) == 0
     is_tiled = (access.inside != 0) & is_weak & (access.row.last_request.tiled_cells != 0) & is_aligned
+    by_fours = (access.size >> access.shift) & 3 == 0
     # An atomic is one access: its write stands for both.
     if writes:
-        write_cells(access, is_tiled)
+        if not is_tiled or not tiled_write(access, access.row.last_request):
+            if by_fours:
+                lanes_write_4(access)
+            else:
+                lanes_write_1(access)
     elif reads:
         active = access.active
         if is_weak & (access.shared == 0) & (address_of(access.row.observing) != 0):
             # It does not matter which value a lane loads that does nothing with it.
             access.active = active & access.row.observing[access.frame.index]
-        read_cells(access, is_tiled & (access.active == active))
+        is_whole = is_tiled & (access.active == active)
+        if not is_whole or not tiled_read(access, access.row.last_request):
+            if by_fours:
+                lanes_read_4(access)
+            else:
+                lanes_read_1(access)
         access.active = active
 
 

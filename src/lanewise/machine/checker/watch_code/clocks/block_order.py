@@ -285,7 +285,7 @@ def release_barrier(block: BlockRecord, barrier: int, counted: int) -> None:
 
 
 #: The bytes of the vectors with which an AsyncClock begins.
-VECTOR_BYTES = len(VECTORS) * 4 * LANES
+VECTOR_BYTES = VECTORS * 4 * LANES
 
 
 # fences, and groups of copies -------------------------------------------------------------------------------

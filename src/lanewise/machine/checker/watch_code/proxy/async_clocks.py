@@ -14,6 +14,7 @@ from lanewise.machine.checker.proxy_records import (
     OPERATIONS_KEPT,
     AsyncClock,
     AsyncKind,
+    AsyncVectors,
     NotedOperation,
     WarpFence,
 )
@@ -70,12 +71,15 @@ def warp_fence(watch: BlockWatch, warp: int) -> WarpFence:
 @inlined
 def join_async(target: AsyncClock, source: AsyncClock) -> None:
     """Join one clock into another."""
-    target.fenced_of = joined(target.fenced_of, source.fenced_of)
-    target.fenced_global_of = joined(target.fenced_global_of, source.fenced_global_of)
-    target.reads_of = joined(target.reads_of, source.reads_of)
-    target.writes_of = joined(target.writes_of, source.writes_of)
-    target.wgmma_of = joined(target.wgmma_of, source.wgmma_of)
-    target.handed_over_of = joined(target.handed_over_of, source.handed_over_of)
+    join_vectors(address_of(target), address_of(source))
+
+
+@inlined
+def join_vectors(target: int, source: int) -> None:
+    """Join AsyncVectors, given by their addresses."""
+    for number in (0, 1, 2, 3, 4, 5):
+        known = AsyncVectors.at(target).vectors[number]
+        AsyncVectors.at(target).vectors[number] = joined(known, AsyncVectors.at(source).vectors[number])
 
 
 @inlined

@@ -195,32 +195,6 @@ def word_of(watch: BlockWatch, row: int, lane: int) -> int:
 
 
 @inlined
-def is_released(watch: BlockWatch, epoch: int) -> bool:
-    """Return whether a thread of the block has released tensor maps since one was changed in an epoch.
-
-    What other blocks have released is not known, and counts as such.
-    """
-    if not in_block(watch, local_warp(watch, epoch)):
-        return True
-    last = 0
-    for index in range(watch.warps):
-        last = max(last, largest(async_clock(watch, index).map_released))
-    return last >= epoch
-
-
-@inlined
-def is_acquired(watch: BlockWatch, epoch: int) -> bool:
-    """Return whether a thread of the block has acquired tensor maps since one was changed in an epoch.
-
-    It need not be the one that uses the map: Triton lets one warp acquire for all, before a barrier.
-    """
-    last = 0
-    for index in range(watch.warps):
-        last = max(last, largest(async_clock(watch, index).map_fenced))
-    return last >= epoch
-
-
-@inlined
 def check_map_in(frame: WarpFrame, row: int, copy: AsyncOperation, shadow: AllocationShadow) -> None:
     """Report a tensor map in an allocation that was changed, if no fences have followed."""
     offset, lane = copy.map - shadow.host, copy.lane
@@ -232,9 +206,16 @@ def check_map_in(frame: WarpFrame, row: int, copy: AsyncOperation, shadow: Alloc
             newest = cell.write_epoch & records.EPOCHS
             writer = cell.writer
     watch, first = watch_of(frame.block), shadow.first + offset
-    if not is_acquired(watch, newest):
+    acquired, released = 0, 0
+    for index in range(watch.warps):
+        # It need not be the warp that uses the map: Triton lets one acquire for all, before a barrier.
+        acquired = max(acquired, largest(async_clock(watch, index).map_fenced))
+        released = max(released, largest(async_clock(watch, index).map_released))
+    # What other blocks have released is not known, and counts as such.
+    is_of_block = in_block(watch, local_warp(watch, newest))
+    if acquired < newest:
         suspect(Suspicion.MAP_UNFENCED, frame, row, lane, first, newest, writer)
-    elif newest > 0 and not is_released(watch, newest):
+    elif (newest > 0) & is_of_block & (released < newest):
         suspect(Suspicion.MAP_UNRELEASED, frame, row, lane, first, newest, writer)
 
 

@@ -14,8 +14,8 @@ from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import (
     BARRIERS_FOLLOWED,
     COMMITS_KEPT,
+    HANDED_OVER,
     PHASES_KEPT,
-    VECTORS,
     BarrierUse,
     FollowedBarrier,
     NotedOperation,
@@ -42,6 +42,7 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
 )
 from lanewise.machine.checker.watch_code.proxy.async_clocks import (
     async_clock,
+    join_vectors,
     operation,
     publish_own,
     running_clock,
@@ -58,8 +59,6 @@ from lanewise.machine.warp_ops.mbarrier import MOST, PENDING, READY
 PARITY_BIT = 63
 #: The bit of the answer of `see_phase` that says that the phase is not complete.
 NOT_COMPLETE = 1
-# The vectors of an AsyncClock in a PhaseRecord.
-FENCED_OF, FENCED_GLOBAL_OF, READS_OF, WRITES_OF, WGMMA_OF, HANDED_OVER_OF = range(len(VECTORS))
 
 
 @inlined
@@ -253,27 +252,10 @@ def tell_phase(watch: BlockWatch, phase: PhaseRecord) -> None:
     """Note what the running warp knows in a phase: it passes to those who see the phase complete."""
     index = watch.clock.index
     clock = publish_own(watch, index)
-    phase.known[FENCED_OF] = joined(phase.known[FENCED_OF], clock.fenced_of)
-    phase.known[FENCED_GLOBAL_OF] = joined(phase.known[FENCED_GLOBAL_OF], clock.fenced_global_of)
-    phase.known[READS_OF] = joined(phase.known[READS_OF], clock.reads_of)
-    phase.known[WRITES_OF] = joined(phase.known[WRITES_OF], clock.writes_of)
-    phase.known[WGMMA_OF] = joined(phase.known[WGMMA_OF], clock.wgmma_of)
+    join_vectors(address_of(phase), address_of(clock))
     # By custom, arrivals hand over what was read before them, without a fence between the proxies.
-    handed_over = joined(phase.known[HANDED_OVER_OF], clock.handed_over_of)
-    phase.known[HANDED_OVER_OF] = joined(handed_over, watch.clock.seen)
-    phase.known[HANDED_OVER_OF][index] = watch.epoch
-
-
-@inlined
-def learn_phase(watch: BlockWatch, phase: PhaseRecord) -> None:
-    """Let the running warp know what those knew who arrived in a phase."""
-    clock = running_clock(watch)
-    clock.fenced_of = joined(clock.fenced_of, phase.known[FENCED_OF])
-    clock.fenced_global_of = joined(clock.fenced_global_of, phase.known[FENCED_GLOBAL_OF])
-    clock.reads_of = joined(clock.reads_of, phase.known[READS_OF])
-    clock.writes_of = joined(clock.writes_of, phase.known[WRITES_OF])
-    clock.wgmma_of = joined(clock.wgmma_of, phase.known[WGMMA_OF])
-    clock.handed_over_of = joined(clock.handed_over_of, phase.known[HANDED_OVER_OF])
+    phase.known[HANDED_OVER] = joined(phase.known[HANDED_OVER], watch.clock.seen)
+    phase.known[HANDED_OVER][index] = watch.epoch
 
 
 @compiled()
@@ -314,7 +296,7 @@ def see_phase(frame: WarpFrame, home: BlockWatch, offset: int, word: int, lane: 
     phase, index = phase_of(barrier, barrier.phase - 1), watch.clock.index
     if barrier.parity == asked & 1:
         return address_of(phase) | NOT_COMPLETE
-    learn_phase(watch, phase)
+    join_vectors(address_of(running_clock(watch)), address_of(phase))
     # Of one warp the first lanes count: what they tell others is known the sooner.
     if phase.witnessed[index] == 0:
         phase.witnessed[index] = watch.epoch
