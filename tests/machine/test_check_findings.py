@@ -10,7 +10,7 @@ from lanewise.debug.debugger import Debugger
 from lanewise.debug.launches import DebuggedLaunch
 from lanewise.machine.checker.mends import SPELLINGS, Language, spelled
 from lanewise.machine.checker.records import OrderKind
-from lanewise.machine.checker.suspicion_facts import Facts
+from lanewise.machine.checker.suspicion_facts import SHORT_FACTS, Facts
 from lanewise.machine.checker.suspicions import Subject, Suspicion
 from lanewise.ptx.model.inlined_code import authors_line
 from machine.mistakes.corpus import PAIRS, Pair, in_the_suite
@@ -84,7 +84,7 @@ def numbers() -> Any:
 
 def test_a_suspicion_says_all_that_a_finding_says() -> None:
     """Every name in braces is a number that compiled code reports, or a fact; none is left without words."""
-    facts = {*dir(Facts), *Facts.__dataclass_fields__, *SPELLINGS}
+    facts = {*dir(Facts), *Facts.__dataclass_fields__, *SHORT_FACTS, *SPELLINGS}
     for each in Suspicion:
         assert len(each.numbers) == 4
         if each.subject is Subject.CHECKER:

@@ -22,7 +22,6 @@ from lanewise.machine.analysis.written_parameters import AccessSizes, access_siz
 from lanewise.machine.checker.counters import SiteCounters
 from lanewise.machine.checker.records import MOST_ELEMENTS
 from lanewise.machine.checker.site_table import (
-    SiteTable,
     first_access_row,
     is_followed,
     is_warp_barrier,
@@ -106,12 +105,8 @@ class CheckedKernel(Compiled):
     @cached_property
     def watched(self) -> npt.NDArray[np.int64]:
         """The site table before anything ran; every launch begins with a copy of it."""
-        return self._site_table.rows
-
-    @cached_property
-    def _site_table(self) -> SiteTable:
-        """The site table with the lists that its rows point to."""
-        return watched_sites(self.program, self.address_sources, self.arch)
+        rows, self._stored_elements = watched_sites(self.program, self.address_sources, self.arch)
+        return rows
 
     @cached_property
     def address_sources(self) -> AddressSources:

@@ -4,8 +4,6 @@ Each instruction has as many rows as `instruction_table.MOST_ROWS` says: first w
 it names, then one row for each of its accesses.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 
@@ -102,15 +100,13 @@ def fresh_table(watched: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], 
     return rows, memory
 
 
-class SiteTable(NamedTuple):
-    """The site table before anything ran, and the lists of stored elements that its rows point to."""
+def watched_sites(
+    program: Program, sources: AddressSources, arch: str
+) -> tuple[npt.NDArray[np.int64], list[npt.NDArray[np.int64]]]:
+    """Return the site table before anything ran, and the lists of stored elements that its rows point to.
 
-    rows: npt.NDArray[np.int64]
-    elements: list[npt.NDArray[np.int64]]
-
-
-def watched_sites(program: Program, sources: AddressSources, arch: str) -> SiteTable:
-    """Return the site table before anything ran; `sources` says which variables addresses lead into."""
+    `sources` says which variables addresses lead into.
+    """
     rows = np.zeros((len(program.sites) * MOST_ROWS + 1, SiteRow.BYTES // 8), np.int64)
     rows[:, SiteRow.limits // 8 :] = PATIENCE
     guessing, unheeded = guessing_loads(program), unheeded_tests(program)
@@ -137,7 +133,7 @@ def watched_sites(program: Program, sources: AddressSources, arch: str) -> SiteT
             for offset, value in row.items():
                 rows[op.site * MOST_ROWS + number, offset // 8] = _as_i64(value)
     _number_accesses(rows, program)
-    return SiteTable(rows, elements)
+    return rows, elements
 
 
 def _as_i64(value: int) -> int:

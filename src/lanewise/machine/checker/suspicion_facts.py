@@ -1,12 +1,12 @@
 """The facts that the sentences of suspicions name: what was accessed, by whom, where, and what mends it.
 
-A sentence of `suspicions.py` has names in braces. Each is a number that compiled code reported, or a
-property of `Facts`.
+A sentence of `suspicions.py` has names in braces. Each is a number that compiled code reported, a
+property of `Facts`, or one of SHORT_FACTS.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -103,7 +103,9 @@ class Facts:
 
     def __getitem__(self, name: str) -> object:
         """Return what a name in braces stands for."""
-        return self.numbers[name] if name in self.numbers else getattr(self, name)
+        if name in self.numbers:
+            return self.numbers[name]
+        return SHORT_FACTS[name](self) if name in SHORT_FACTS else getattr(self, name)
 
     def message(self) -> str:
         """Return the sentence that says what is wrong."""
@@ -145,11 +147,6 @@ class Facts:
     def place(self) -> str:
         """The variable of shared memory at the address."""
         return shared_name(self.launch, self.numbers["address"] & 0xFFFFFF)
-
-    @property
-    def rank(self) -> int:
-        """The rank of the block whose shared memory the address is in."""
-        return (self.numbers["address"] >> abi.RANK_SHIFT) & 0xFF
 
     @property
     def home(self) -> str:
@@ -213,11 +210,6 @@ class Facts:
             decoded = self.other.place.named(self.here_place)
             return f"use what {decoded} decodes only where the answer names a block ({self.is_canceled})"
         return f"give the variable a value on every way to {self.here}"
-
-    @property
-    def takes_or_gives(self) -> str:
-        """What a setmaxnreg does."""
-        return "inc takes" if self.op.has("inc") else "dec gives up"
 
     # lines --------------------------------------------------------------------------------------------------
 
@@ -320,7 +312,7 @@ class Facts:
         return f"an asynchronous operation may still be writing these bytes; {_COMPLETE[self.operation]}"
 
     @property
-    def _copied(self) -> bool:
+    def copied(self) -> bool:
         """Whether the other access is a write of cp.async, which is by the generic proxy."""
         written = () if self.other is None else self.other.place.op.record.memory
         return any(
@@ -328,14 +320,9 @@ class Facts:
         )
 
     @property
-    def writer(self) -> str:
-        """What wrote by the generic proxy before the asynchronous proxy accesses the bytes."""
-        return "cp.async, which is of the generic proxy," if self._copied else "a plain store"
-
-    @property
     def after_writer(self) -> str:
         """Where a fence between the proxies belongs: after a store, or after the wait for a copy."""
-        if self._copied and self.other is not None:
+        if self.copied and self.other is not None:
             return f"after a wait for the copies of {self.other.place.named(self.here_place)}"
         return self.after_other
 
@@ -396,21 +383,6 @@ class Facts:
         return f"{name_of(self.op)} reads {_OPERANDS[operand]} from tensor memory"
 
     @property
-    def instruction(self) -> str:
-        """The name of the instruction."""
-        return name_of(self.op)
-
-    @property
-    def tensor_operand(self) -> str:
-        """The operand that a product reads where it writes its sums."""
-        return _OPERANDS[TensorOperand(self.numbers["operand"])]
-
-    @property
-    def tensor_operation(self) -> str:
-        """The name of the other instruction."""
-        return f"a {name_of(self.other.place.op)}" if self.other is not None else "an operation"
-
-    @property
     def tensor_wait(self) -> str:
         """What waits for an operation of the pipe."""
         commit = f"{self.tensor_commit} to an mbarrier {self.after_other}, in the thread that issues it"
@@ -453,22 +425,7 @@ class Facts:
         writers = f"{self.tensor_products}, {self.tensor_stores}, {self.tensor_copies}"
         return f"write these columns before {self.here} ({writers})"
 
-    @property
-    def by_whom(self) -> str:
-        """Who frees columns of tensor memory."""
-        return "in all threads" if self.language is mends.Language.PYTHON else "in one warp"
-
-    @property
-    def tensor_columns(self) -> int:
-        """How many columns are allocated."""
-        return UNIT * self.numbers["units"].bit_count()
-
     # mbarriers and clusters ---------------------------------------------------------------------------------
-
-    @property
-    def uses(self) -> str:
-        """What an access does to the words of an mbarrier."""
-        return "reads the words of" if self.numbers["use"] == BarrierUse.LOAD else "overwrites"
 
     @property
     def fewer_arrivals(self) -> str:
@@ -502,39 +459,12 @@ class Facts:
     # threads ------------------------------------------------------------------------------------------------
 
     @property
-    def lanes_named(self) -> str:
-        """The lanes of a mask that differ from what they should be."""
-        return lanes_in_words(self.numbers["lanes"])
-
-    @property
-    def threads_named(self) -> str:
-        """How many threads have returned."""
-        count = self.numbers["threads"]
-        return f"{count} threads" if count != 1 else "1 thread"
-
-    @property
-    def warps_named(self) -> str:
-        """How many warps have exited."""
-        count = self.numbers["warps"]
-        return f"{count} warps have" if count != 1 else "1 warp has"
-
-    @property
-    def whole_warps(self) -> int:
-        """The next multiple of 32 of a number of threads."""
-        return -(-self.numbers["threads"] // abi.LANES) * abi.LANES
-
-    @property
     def counts(self) -> str:
         """How many threads a barrier is for."""
         most, least = self.numbers["most"], self.numbers["least"]
         if least == most:
             return f"{most} threads"
         return f"{least or 'all'} threads in some of its instructions and {most} in others"
-
-    @property
-    def missing_lanes(self) -> str:
-        """Which lanes have not come to a barrier, and where they are."""
-        return missing_lanes(self.absent, self.gone, self.is_harmless)
 
     @property
     def is_harmless(self) -> bool:
@@ -547,6 +477,30 @@ class Facts:
         if self.is_harmless:
             return "let the threads that have nothing to do skip the work, and not the barrier"
         return f"move the barrier of {self.here} out of the branch, to where all threads of the block come by"
+
+
+def _counted(count: int, one: str, several: str) -> str:
+    """Return a number of things in words."""
+    return f"1 {one}" if count == 1 else f"{count} {several}"
+
+
+#: Facts that one expression says, by their names in sentences: what was accessed, and the threads that did.
+SHORT_FACTS: dict[str, Callable[[Facts], object]] = {
+    "instruction": lambda facts: name_of(facts.op),
+    "rank": lambda facts: (facts.numbers["address"] >> abi.RANK_SHIFT) & 0xFF,
+    "takes_or_gives": lambda facts: "inc takes" if facts.op.has("inc") else "dec gives up",
+    "writer": lambda facts: "cp.async, which is of the generic proxy," if facts.copied else "a plain store",
+    "uses": lambda facts: "reads the words of" if facts.numbers["use"] == BarrierUse.LOAD else "overwrites",
+    "tensor_operand": lambda facts: _OPERANDS[TensorOperand(facts.numbers["operand"])],
+    "tensor_operation": lambda facts: f"a {name_of(facts.other.place.op)}" if facts.other else "an operation",
+    "tensor_columns": lambda facts: UNIT * facts.numbers["units"].bit_count(),
+    "by_whom": lambda facts: "in all threads" if facts.language is Language.PYTHON else "in one warp",
+    "lanes_named": lambda facts: lanes_in_words(facts.numbers["lanes"]),
+    "threads_named": lambda facts: _counted(facts.numbers["threads"], "thread", "threads"),
+    "warps_named": lambda facts: _counted(facts.numbers["warps"], "warp has", "warps have"),
+    "whole_warps": lambda facts: -(-facts.numbers["threads"] // abi.LANES) * abi.LANES,
+    "missing_lanes": lambda facts: missing_lanes(facts.absent, facts.gone, facts.is_harmless),
+}
 
 
 def missing_lanes(absent: int, gone: int, harmless: bool = False) -> str:

@@ -136,8 +136,11 @@ class Triage:
 
     def consider(self, kind: Suspicion, warp_frame: int, row: int, *values: int) -> None:
         """Decide on a suspicion: drop it, or add a finding."""
-        if kind.subject is Subject.CHECKER:
-            self._note_for_repetition(kind, row)
+        if kind is Suspicion.UNRECORDED_READS:
+            raise NotOnItsOwn
+        if kind is Suspicion.TENSOR_LANES_UNWRITTEN:  # the launch is repeated, and the lanes are followed
+            self.lanes_unwritten = True
+            self._hear(row, kind, 0)
             return
         numbers = dict(zip(kind.numbers, values, strict=True))
         state, warp = self._state(warp_frame)
@@ -210,13 +213,6 @@ class Triage:
             races=(facts.race,) if "{order}" in kind.mend else (),
         )
         self.add(self._read_too_early(finding, facts), (row, kind))
-
-    def _note_for_repetition(self, kind: Suspicion, row: int) -> None:
-        """Note that the launch has to be repeated: at once, or with the lanes of tensor memory followed."""
-        if kind is not Suspicion.TENSOR_LANES_UNWRITTEN:
-            raise NotOnItsOwn
-        self.lanes_unwritten = True
-        self._hear(row, kind, 0)
 
     def _read_too_early(self, finding: Finding, facts: Facts) -> Finding:
         """Return an unordered write of tensor memory that was read before without a value as that read."""

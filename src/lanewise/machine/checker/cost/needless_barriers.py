@@ -160,7 +160,8 @@ class _Finder:
     def _of_op(self, op: Op) -> Accesses:
         """Return what one instruction accesses."""
         record = op.record
-        waits = record.waits in (Waits.BARRIER, Waits.PHASE) and not _is_whole_barrier(op)
+        of_block = record.waits is Waits.BARRIER and not op.has("arrive") and len(op.operands) < 2
+        waits = record.waits in (Waits.BARRIER, Waits.PHASE) and not of_block
         if record.orders not in (Order.NOTHING, Order.COMMIT) or waits or handle_operand(op) is not None:
             return Accesses(orders=True)
         accesses = Accesses()
@@ -188,8 +189,3 @@ class _Finder:
         if not parameters:
             return frozenset((Memory("global"),))
         return frozenset(Memory("global", parameter) for parameter in parameters)
-
-
-def _is_whole_barrier(op: Op) -> bool:
-    """Return whether an instruction is a barrier for all threads of the block."""
-    return op.record.waits is Waits.BARRIER and not op.has("arrive") and len(op.operands) < 2

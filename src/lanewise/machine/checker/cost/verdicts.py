@@ -96,11 +96,6 @@ class DivergentBranch(NamedTuple):
     diverged: int
     wasted: float
 
-    @property
-    def in_a_small_launch(self) -> bool:
-        """Whether lanes parted so seldom that only a large waste is worth a word."""
-        return self.diverged < LEAST_DIVERGED
-
 
 def divergent_branches(costs: LaunchCosts) -> Iterator[DivergentBranch]:
     """Return the branches at which lanes parted often.
@@ -292,7 +287,7 @@ class _Judge:
         total = self.costs.instructions
         for group in self._grouped(divergent_branches(self.costs), lambda branch: self.line(branch.op)):
             wasted = sum(branch.wasted for branch in group)
-            few = all(branch.in_a_small_launch for branch in group)
+            few = all(branch.diverged < LEAST_DIVERGED for branch in group)  # of a small launch
             if wasted < (LEAST_SHARE_OF_FEW if few else LEAST_SHARE) * total:
                 continue
             worst = max(group, key=lambda branch: branch.wasted)

@@ -17,7 +17,7 @@ from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
-from lanewise.machine.checker.proxy_records import VECTORS
+from lanewise.machine.checker.proxy_records import AsyncVectors
 from lanewise.machine.checker.records import BlockWatch, Flag, LaneClocks, OrderKind, WarpClock
 from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.clocks.clusters import arrive_at_cluster, release_cluster
@@ -280,12 +280,8 @@ def release_barrier(block: BlockRecord, barrier: int, counted: int) -> None:
     if warps > 1:
         clear_bytes(address_of(clock), WarpClock.BYTES)
         if follows_async():
-            clear_bytes(address_of(barrier_clock(watch, barrier)), VECTOR_BYTES)
+            clear_bytes(address_of(barrier_clock(watch, barrier)), AsyncVectors.BYTES)
     watch.watch.current = 0
-
-
-#: The bytes of the vectors with which an AsyncClock begins.
-VECTOR_BYTES = VECTORS * 4 * LANES
 
 
 # fences, and groups of copies -------------------------------------------------------------------------------
