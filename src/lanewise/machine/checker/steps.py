@@ -30,7 +30,6 @@ from lanewise.machine.checker.watch_code.proxy.async_clocks import async_order
 from lanewise.machine.checker.watch_code.proxy.async_operations import copy_issued, operand_read
 from lanewise.machine.checker.watch_code.proxy.exits import exits
 from lanewise.machine.checker.watch_code.proxy.proxy_fences import fence_proxies
-from lanewise.machine.checker.watch_code.proxy.register_pool import set_registers
 from lanewise.machine.checker.watch_code.registers import (
     StepOperands,
     check_product,
@@ -42,6 +41,7 @@ from lanewise.machine.checker.watch_code.registers import (
     note_loaded,
     note_shuffled,
     note_values,
+    set_registers,
     touch_registers,
 )
 from lanewise.machine.checker.watch_code.tensor.cells import (
@@ -254,7 +254,7 @@ class CheckerSteps:
         return key, partial(_write, self.follows_async)
 
 
-# tcgen05 --------------------------------------------------------------------------------------------------
+# tcgen05 ----------------------------------------------------------------------------------------------------
 
 #: What is called when an operation of the pipe is issued, by the second word of the instruction, and for a
 #: copy by its shape.

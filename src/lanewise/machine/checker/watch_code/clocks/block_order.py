@@ -21,7 +21,7 @@ from lanewise.machine.checker.proxy_records import AsyncVectors
 from lanewise.machine.checker.records import BlockWatch, Flag, LaneClocks, OrderKind, WarpClock
 from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.clocks.clusters import arrive_at_cluster, release_cluster
-from lanewise.machine.checker.watch_code.clocks.publications import (
+from lanewise.machine.checker.watch_code.clocks.happens_before import (
     acquire,
     add_foreign,
     know_block,

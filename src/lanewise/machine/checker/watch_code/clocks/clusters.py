@@ -18,8 +18,13 @@ from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import PhaseRecord, RemoteAccess
 from lanewise.machine.checker.records import BlockWatch, WarpClock
 from lanewise.machine.checker.suspicions import Suspicion
-from lanewise.machine.checker.watch_code.clocks.happens_before import UNORDERED, ordered
-from lanewise.machine.checker.watch_code.clocks.publications import add_foreign, learn, publish
+from lanewise.machine.checker.watch_code.clocks.happens_before import (
+    UNORDERED,
+    add_foreign,
+    learn,
+    ordered,
+    publish,
+)
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     begin_epoch,
     complete_copies,
@@ -241,6 +246,8 @@ def learn_members(watch: BlockWatch, phase: PhaseRecord, active: int) -> None:
             add_foreign(clock, narrow | (records.WHOLE | records.GLIMPSED | records.NARROW))
 
 
+# accesses to the memory of other blocks ---------------------------------------------------------------------
+
 #: A phase and the number of its mbarrier in one word: the number plus one is in the low bits.
 NUMBER_BITS = 8
 
@@ -285,6 +292,9 @@ def cluster_wait(frame: WarpFrame, site: int, active: int) -> None:
     """Lanes wait at the barrier of their cluster."""
     clock = watch_of(frame.block).clocks[frame.index]
     clock.cluster_unwaited = clock.cluster_unwaited & ~active
+
+
+# requests for another block ---------------------------------------------------------------------------------
 
 
 @inlined

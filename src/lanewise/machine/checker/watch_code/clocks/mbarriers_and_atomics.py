@@ -13,7 +13,7 @@ from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import PhaseRecord
 from lanewise.machine.checker.records import Access, BlockWatch, Flag, WarpClock
 from lanewise.machine.checker.watch_code.clocks.clusters import learn_members
-from lanewise.machine.checker.watch_code.clocks.publications import (
+from lanewise.machine.checker.watch_code.clocks.happens_before import (
     acquire,
     add_foreign,
     keep_earlier,

@@ -37,7 +37,7 @@ from lanewise.machine.checker.watch_code.proxy.phases import (
     phase_is_known,
     phase_of,
 )
-from lanewise.machine.checker.watch_code.proxy.register_pool import registers_at_end
+from lanewise.machine.checker.watch_code.registers import registers_at_end
 from lanewise.machine.checker.watch_code.tensor.cells import columns_at_end
 from lanewise.machine.checker.watch_code.watch_module import (
     cell_at,
