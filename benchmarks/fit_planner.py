@@ -28,10 +28,8 @@ from planner_sweep import plan_of_text, text_of
 from random_shapes import Shape
 
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.planning.cases import joined, plan_columns, problem_columns
-from lanewise.linalg.planning.costs import H200
 from lanewise.linalg.planning.gpus import GPUS, Gpu
-from lanewise.linalg.planning.model import Case, Costs, expected
+from lanewise.linalg.planning.model import H200, Case, Costs, expected, joined, plan_columns, problem_columns
 from lanewise.linalg.planning.sizes import problem_of_sizes
 from lanewise.linalg.problem import Problem
 

@@ -11,7 +11,7 @@ import pytest
 import lanewise as lw
 from everything import only_with_everything
 from lanewise.formats import format_of
-from lanewise.linalg.kernels.attention.launches import launch_of, traits_of
+from lanewise.linalg.kernels.attention.kernel import launch_of, traits_of
 from lanewise.linalg.kernels.attention.sizes import HEAD_SIZES, MANY, Sizes, Tile, tile_of
 from linalg.attention_oracle import reference, require_right
 

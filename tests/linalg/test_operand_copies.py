@@ -9,12 +9,12 @@ import pytest
 import lanewise as lw
 from everything import sampled
 from lanewise.formats import FORMATS, bf16, e4m3, f32, tf32
+from lanewise.linalg.arrays import Pointers
 from lanewise.linalg.kernels.copies import kernels, launches
 from lanewise.linalg.kernels.family import run
 from lanewise.linalg.kernels.hopper import launches as hopper
 from lanewise.linalg.operand_copies import needs_copy
 from lanewise.linalg.options import Options
-from lanewise.linalg.pointers import Pointers
 from lanewise.linalg.problem import Operand
 from lanewise.linalg.rules import request_of
 from linalg.hopper_products import plan, product, some

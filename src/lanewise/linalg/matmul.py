@@ -19,10 +19,9 @@ from lanewise.linalg.launch.repeat import REPEATS, known_call, repeated
 from lanewise.linalg.operands import with_items
 from lanewise.linalg.options import Options, options_of, require_keywords
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.planning.forced import require_kernel
 from lanewise.linalg.planning.gpus import planned_arch
 from lanewise.linalg.planning.planned import PlannedProduct
-from lanewise.linalg.planning.planner import plan_of
+from lanewise.linalg.planning.planner import plan_of, require_kernel
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.quantize import QuantizedMatrix
 from lanewise.linalg.rules import Request, request_of

@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from lanewise.linalg.arrays import Memory
+from lanewise.linalg.arrays import Memory, Pointers
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.pointers import Pointers
 from lanewise.linalg.problem import Epilogue, Operand, Problem
 
 _OTHER = {"row": "column", "column": "row", None: None}

@@ -181,8 +181,7 @@ def _pruned(array: Array) -> tuple[Array, Array]:
 def _pruned_on_gpu(view: View, leading: int) -> OnDevice:
     """Return what is kept of a matrix on a GPU: its values and metadata, as the products read them."""
     from lanewise.formats import s32
-    from lanewise.linalg.kernels.sparse.metadata import metadata_shape
-    from lanewise.linalg.kernels.sparse.pruning import prune_into
+    from lanewise.linalg.kernels.sparse.metadata import metadata_shape, prune_into
     from lanewise.linalg.launch.device_view import DeviceView
     from lanewise.linalg.launch.prepare import current_stream
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from lanewise.linalg.attention_call import AttentionCall
 from lanewise.linalg.cpu.progress import Progress
-from lanewise.linalg.kernels.attention.launches import launch_of, traits_of
+from lanewise.linalg.kernels.attention.kernel import launch_of, traits_of
 from lanewise.linalg.operands import View
 from lanewise.linalg.planning.gpus import GPUS
 

@@ -11,6 +11,7 @@ from lanewise.errors import LanewiseError
 from lanewise.formats import f32
 from lanewise.gpu.device import Context, Device, context
 from lanewise.lang import u32
+from lanewise.linalg.arrays import COUNTER_BYTES
 from lanewise.linalg.attention_call import AttentionCall
 from lanewise.linalg.kernels.attention.sizes import tile_of
 from lanewise.linalg.launch.device_view import DeviceView
@@ -22,7 +23,6 @@ from lanewise.linalg.launch.prepare import (
     record_launches,
 )
 from lanewise.linalg.launch.workspaces import counters_for, counting_workspace
-from lanewise.linalg.pointers import COUNTER_BYTES
 from lanewise.recently_used import RecentlyUsed
 
 #: Kinds of calls that are remembered.
@@ -102,7 +102,7 @@ def _prepared(call: AttentionCall, addresses: list[int], there: Context, name: s
     kept = kept_launches(name, there)
     if kept is not None:
         return kept
-    from lanewise.linalg.kernels.attention.launches import launch_of, traits_of
+    from lanewise.linalg.kernels.attention.kernel import launch_of, traits_of
 
     traits = traits_of(call.sizes, call.dtype, call.causal)
     q, k, v, out = (

@@ -80,7 +80,7 @@ def _prepared(
     kept = kept_launches(name, there)
     if kept is not None:
         return kept
-    from lanewise.linalg.kernels.int4.launches import product_launch
+    from lanewise.linalg.kernels.int4.kernels import product_launch
 
     leading, tile = how
     x = DeviceView(OPERANDS.index("a"), request.a.address, (problem.m, b.k), (leading, 1), b.format)
@@ -112,7 +112,7 @@ def unpack(b: QuantizedMatrix, like: View, target: View) -> None:
         require_hopper(device.device, "products with weights of lw.quantize")
         launches = kept_launches(repr(key), device)
         if launches is None:
-            from lanewise.linalg.kernels.int4.launches import unpack_launch
+            from lanewise.linalg.kernels.int4.kernels import unpack_launch
 
             formats = (s32, b.format, b.format)
             memory = [

@@ -20,16 +20,15 @@ from lanewise.gpu.arrays import library_of
 from lanewise.gpu.device import Context, context
 from lanewise.gpu.faults import GpuError
 from lanewise.gpu.streams import stream_handle
+from lanewise.linalg.arrays import Pointers
 from lanewise.linalg.kernels.family import Launch, family_of
 from lanewise.linalg.launch.device_view import DeviceView
 from lanewise.linalg.launch.workspaces import workspace_for
 from lanewise.linalg.operands import View, empty
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning import tuned
-from lanewise.linalg.planning.forced import require_kernel
 from lanewise.linalg.planning.gpus import planned_arch
-from lanewise.linalg.planning.planner import plan_of, require_possible
-from lanewise.linalg.pointers import Pointers
+from lanewise.linalg.planning.planner import plan_of, require_kernel, require_possible
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.rules import Request
 from lanewise.linalg.scales import Scale

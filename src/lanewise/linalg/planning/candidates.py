@@ -26,10 +26,8 @@ from lanewise.linalg.kernels.hopper.traits import (
 from lanewise.linalg.operand_copies import needs_copy
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.planning.cases import problem_columns
-from lanewise.linalg.planning.costs import H200
 from lanewise.linalg.planning.gpus import GPUS
-from lanewise.linalg.planning.model import LINE, Case, expected
+from lanewise.linalg.planning.model import H200, LINE, Case, expected, problem_columns
 from lanewise.linalg.problem import Problem
 from lanewise.linalg.sum_order import element_bytes, instruction_widths, planes_of
 

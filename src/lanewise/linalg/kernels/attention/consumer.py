@@ -11,9 +11,8 @@ import numpy as np
 from lanewise import lang as lw
 from lanewise.formats import f32
 from lanewise.isa import instruction
-from lanewise.linalg.kernels.attention.shared_memory import along_depth, along_keys, results
 from lanewise.linalg.kernels.attention.softmax import LOG2_E, Softmax, logarithm, over_row
-from lanewise.linalg.kernels.attention.traits import ROWS, WARPGROUP, Traits
+from lanewise.linalg.kernels.attention.traits import ROWS, WARPGROUP, Traits, along_depth, along_keys, results
 from lanewise.linalg.sum_order import wgmma_name
 
 #: The first named barrier by which consumers take turns; those before it gather results.

@@ -14,7 +14,7 @@ import numpy as np
 from lanewise import lang as lw
 from lanewise.formats import u8
 from lanewise.lang.frontend.kernel import Kernel
-from lanewise.linalg.arrays import Memory
+from lanewise.linalg.arrays import Memory, Pointers, flat
 from lanewise.linalg.block_scaling.formats import (
     BLOCK_FORMATS,
     SWIZZLED,
@@ -24,7 +24,6 @@ from lanewise.linalg.block_scaling.formats import (
     swizzled_bytes,
 )
 from lanewise.linalg.kernels.family import Launch
-from lanewise.linalg.pointers import Pointers, flat
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.sum_order import stored_bits
 

@@ -11,13 +11,11 @@ from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import bf16
-from lanewise.linalg.arrays import Memory
-from lanewise.linalg.kernels.copies.kernels import CHUNKS_EACH, THREADS, Kind, copying, division
-from lanewise.linalg.kernels.copies.tiles import tiles_of
+from lanewise.linalg.arrays import COUNTER_BYTES, Memory, Pointers, flat
+from lanewise.linalg.kernels.copies.kernels import CHUNKS_EACH, THREADS, Kind, copying, division, tiles_of
 from lanewise.linalg.kernels.family import Launch
 from lanewise.linalg.operand_copies import needs_copy, needs_transpose
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.pointers import COUNTER_BYTES, Pointers, flat
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.sum_order import SPLIT_PARTS
 
