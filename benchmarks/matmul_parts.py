@@ -28,7 +28,7 @@ from lanewise.linalg.kernels.hopper import kernel, mainloop, operand_tiles
 from lanewise.linalg.kernels.hopper.launches import launches
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.planner import plan_of
-from lanewise.linalg.planning.sizes import problem_of_sizes
+from lanewise.linalg.rules import problem_of_sizes
 
 WORKSPACE_BYTES, SLEPT_CYCLES = 96 << 20, 300_000
 SHAPES = (

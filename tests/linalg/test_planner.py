@@ -21,8 +21,8 @@ from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.planning.measured import measured_plan
 from lanewise.linalg.planning.model import ERRORS, H200, box_bytes, case_of, expected
 from lanewise.linalg.planning.planner import built, candidates, estimate, plan_of, require_kernel
-from lanewise.linalg.planning.sizes import problem_of_sizes
 from lanewise.linalg.problem import Problem
+from lanewise.linalg.rules import problem_of_sizes
 
 ROOT = Path(__file__).parents[2]
 HOPPER = GPUS["sm_90a"]

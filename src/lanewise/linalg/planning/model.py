@@ -405,7 +405,7 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     """
     c, x = costs, case
     size = x.across * x.along * x.split
-    slots = np.where(size <= 2, gpu.multiprocessors, gpu.clustered) // size
+    slots = gpu.slots(size)
     high, wide = ceiling(_tiles_down(x, x.rows), x.across), ceiling(x.n, x.columns * x.along)
     tiles = high * wide * x.batch * x.groups
     whole = tiles // slots

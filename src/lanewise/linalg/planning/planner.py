@@ -114,11 +114,9 @@ def _as_can_be_had(problem: Problem, plan: Plan) -> Plan | None:
             continue
         if traits.store is Store.TMA:
             return tried
-        from lanewise.linalg.kernels.hopper.launches import (
-            with_room_for_results,  # it loads the kernel language
-        )
+        from lanewise.linalg.kernels.hopper import launches  # it loads the kernel language
 
-        return with_room_for_results(as_loaded(problem), tried)
+        return launches.with_room_for_results(as_loaded(problem), tried)
     return None
 
 

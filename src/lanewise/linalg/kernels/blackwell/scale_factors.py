@@ -13,7 +13,7 @@ from lanewise.formats import f32, s32, u8
 from lanewise.lang.matrix.tensor_memory import TmemMatrix
 from lanewise.lang.memory.array import Array
 from lanewise.layout import Layout
-from lanewise.linalg.block_scaling.formats import SWIZZLED_BYTES, SWIZZLED_FACTORS
+from lanewise.linalg.block_scaling import SWIZZLED_BYTES, SWIZZLED_FACTORS
 from lanewise.linalg.kernels.blackwell.traits import FACTOR_COLUMNS, BlackwellTraits
 
 #: Words of a block of 128 × 4 factors; lanes of tensor memory that it is copied to, and bytes for each.

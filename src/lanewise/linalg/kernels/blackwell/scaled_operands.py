@@ -15,7 +15,7 @@ from lanewise import lang as lw
 from lanewise.formats import u8
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.arrays import Memory, Pointers, flat
-from lanewise.linalg.block_scaling.formats import (
+from lanewise.linalg.block_scaling import (
     BLOCK_FORMATS,
     SWIZZLED,
     SWIZZLED_BYTES,
