@@ -192,7 +192,7 @@ def test_every_tile_fits_and_few_queries_have_the_keys_of_many() -> None:
             tiles = set()
             for queries in (1, 64, *(int(draw) for draw in 65 + 5000 ** rng.random(20))):
                 traits = traits_of(Sizes(1, 1, 1, queries, count, depth), format_of(BF16), queries % 2 == 0)
-                assert (traits.queries > 64) == (queries > 64) and traits.shared_bytes <= 227 * 1024
+                assert (traits.tile.queries > 64) == (queries > 64) and traits.shared_bytes <= 227 * 1024
                 tiles.add(traits.tile)
             assert len({tile.keys for tile in tiles}) == 1  # bits depend on them
             assert len(tiles) <= 1 + len(rates)

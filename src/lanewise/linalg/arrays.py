@@ -101,8 +101,6 @@ def flat(array: Any) -> Any:
 
     The array's strides are not negative. Elements between its rows, which belong to others, are in it.
     """
-    import numpy as np
-
     if isinstance(array, np.ndarray):
         if array.flags.c_contiguous:
             return array
@@ -110,11 +108,7 @@ def flat(array: Any) -> Any:
         extent = 1 + sum((size - 1) * step for size, step in zip(array.shape, steps, strict=True))
         words = array.view(f"u{array.itemsize}")  # NumPy has no name for some types of ml_dtypes
         return np.lib.stride_tricks.as_strided(words, (extent,), (array.itemsize,)).view(array.dtype)
-    if hasattr(array, "as_strided"):  # torch
-        if array.is_contiguous():
-            return array
-        steps = array.stride()
-        extent = 1 + sum((size - 1) * step for size, step in zip(array.shape, steps, strict=True))
-        return array.as_strided((extent,), (1,))
-    interface = array.__cuda_array_interface__
-    return int(interface["data"][0])
+    if array.is_contiguous():
+        return array
+    extent = 1 + sum((size - 1) * step for size, step in zip(array.shape, array.stride(), strict=True))
+    return array.as_strided((extent,), (1,))

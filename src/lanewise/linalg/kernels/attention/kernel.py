@@ -24,7 +24,7 @@ def produce(T, tiles, maps, pipelines, heads, group) -> None:
     place may be taken for longer, by the results of the tile before."""
     Q, K, V = maps
     of_queries, of_keys, of_values = pipelines
-    to_q = boxes(T, T.queries, 1, 0)
+    to_q = boxes(T, T.tile.queries, 1, 0)
     to_k = boxes(T, T.tile.keys, T.tile.stages, T.keys_offset)
     to_v = boxes(T, T.tile.keys, T.tile.stages, T.values_offset)
     filling, asked = of_keys.producer_state(), of_queries.producer_state()
@@ -42,7 +42,7 @@ def produce(T, tiles, maps, pipelines, heads, group) -> None:
     while number < tiles.count:
         all_heads, first = tiles.place(number)
         batch, head = all_heads // heads, all_heads % heads
-        steps = tiles.seen(first + T.queries)
+        steps = tiles.seen(first + T.tile.queries)
         for done in lw.range(steps):
             place = (batch, head // group, (steps - 1 - done) * T.tile.keys)
             load(of_keys, filling, to_k, K, place)
@@ -62,7 +62,7 @@ def produce(T, tiles, maps, pipelines, heads, group) -> None:
 def compiled(traits: Traits) -> Kernel:
     """Return the kernel for some constants. Arrays are (batch, head, row, column)."""
     T = traits
-    of_queries = lw.TensorMap[T.dtype, (1, 1, T.queries, T.width), T.line]
+    of_queries = lw.TensorMap[T.dtype, (1, 1, T.tile.queries, T.width), T.line]
     of_keys = lw.TensorMap[T.dtype, (1, 1, T.tile.keys, T.width), T.line]
     of_results = lw.TensorMap[T.dtype, (1, 1, ROWS, T.width), T.line]
 
@@ -119,12 +119,12 @@ def launch_of(
     """
     T = traits
     swizzle: Any = f"{T.line}B"
-    rows = (T.queries, T.tile.keys, T.tile.keys, ROWS)
+    rows = (T.tile.queries, T.tile.keys, T.tile.keys, ROWS)
     maps = (
         tensor_map(array, (1, 1, count, T.width), swizzle=swizzle)
         for array, count in zip(arrays, rows, strict=True)
     )
-    blocks = -(-sizes.queries // T.queries) * sizes.batch * sizes.heads
+    blocks = -(-sizes.queries // T.tile.queries) * sizes.batch * sizes.heads
     if T.tile.persistent:
         blocks = min(blocks, multiprocessors)
     arguments = (

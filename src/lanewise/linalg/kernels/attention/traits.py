@@ -44,11 +44,6 @@ class Traits:
             raise InternalError(f"{self} takes {self.shared_bytes} bytes of shared memory")
 
     @property
-    def queries(self) -> int:
-        """Queries of a block."""
-        return self.tile.queries
-
-    @property
     def threads(self) -> int:
         """Threads of a block: a producer and its consumers."""
         return (1 + self.tile.consumers) * WARPGROUP
@@ -91,7 +86,7 @@ class Traits:
     @property
     def query_bytes(self) -> int:
         """Bytes of a block's queries, and of its results."""
-        return 2 * self.queries * self.depth
+        return 2 * self.tile.queries * self.depth
 
     @property
     def in_place(self) -> bool:
@@ -127,7 +122,7 @@ class Traits:
     @property
     def same_tiles(self) -> bool:
         """Whether all consumers of a block see the same tiles of keys."""
-        return not self.causal or (self.aligned and self.tile.keys % self.queries == 0)
+        return not self.causal or (self.aligned and self.tile.keys % self.tile.queries == 0)
 
     @property
     def masks_more(self) -> bool:
@@ -166,5 +161,5 @@ def results(T: Traits) -> Array:
     """Return results as TMA reads them: (1, 1, row, column of a panel, panel, consumer)."""
     shape = (1, 1, ROWS, T.width, T.panels, T.tile.consumers)
     one = ROWS * T.width
-    strides = (one, one, T.width, 1, T.queries * T.width, one)
+    strides = (one, one, T.width, 1, T.tile.queries * T.width, one)
     return lw.dynamic_shared(T.dtype, Layout(shape, strides), swizzle=T.swizzle, offset=T.results_offset)

@@ -16,8 +16,8 @@ from lanewise.formats import f32, s32
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.lang.matrix.descriptor import Descriptor
 from lanewise.lang.trace.scalar import Scalar
+from lanewise.linalg.kernels.blackwell.block_scales import ScaleFactors
 from lanewise.linalg.kernels.blackwell.epilogue import RowEpilogue
-from lanewise.linalg.kernels.blackwell.scale_factors import ScaleFactors
 from lanewise.linalg.kernels.blackwell.traits import (
     ACCUMULATORS,
     EPILOGUE_THREADS,

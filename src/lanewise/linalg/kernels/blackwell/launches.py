@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from lanewise.formats import tf32
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.arrays import COUNTER_BYTES, Pointers, flat
+from lanewise.linalg.kernels.blackwell.block_scales import ScaleFactors, prepare, prepared_bytes
 from lanewise.linalg.kernels.blackwell.kernel import compiled, operand_tiles
-from lanewise.linalg.kernels.blackwell.scale_factors import ScaleFactors
-from lanewise.linalg.kernels.blackwell.scaled_operands import prepare, prepared_bytes
 from lanewise.linalg.kernels.blackwell.traits import ROWS, THREADS, BlackwellTraits, traits_of
 from lanewise.linalg.kernels.copies.launches import copied, loaded, require_copies
 from lanewise.linalg.kernels.copies.launches import workspace_bytes as copy_bytes

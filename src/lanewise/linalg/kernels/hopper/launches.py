@@ -134,7 +134,7 @@ def with_room_for_results(problem: Problem, plan: Plan) -> Plan:
     """
     seen = oriented(problem, plan)
     for stages in range(plan.stages, _LEAST_STAGES - 1, -1):
-        traits, _ = _traits_for_launch(seen, replace(plan, stages=stages), _multiprocessors(plan))
+        traits, _ = _traits_for_launch(seen, replace(plan, stages=stages), GPUS[plan.arch].multiprocessors)
         if traits.store is not Store.IDLE_WARPS:
             return plan
         if SharedMemory(traits).holds_all_results:
@@ -166,11 +166,6 @@ def cache_hints(traits: Traits, problem: Problem) -> str:
     return hints
 
 
-def _multiprocessors(plan: Plan) -> int:
-    """Return the multiprocessors of the GPU that a plan is for."""
-    return GPUS[plan.arch].multiprocessors
-
-
 def kernel(problem: Problem, plan: Plan) -> Kernel:
     """Return the kernel of a plan, cached by what is compiled in."""
     return compiled(traits_of(oriented(problem, plan), plan))
@@ -185,7 +180,7 @@ def launches(
         problem, pointers, copy = copied(problem, plan, pointers)
         before = [copy]
     problem, pointers = oriented_launch(problem, plan, pointers)
-    made = [*before, _products(problem, plan, pointers, multiprocessors or _multiprocessors(plan))]
+    made = [*before, _products(problem, plan, pointers, multiprocessors or GPUS[plan.arch].multiprocessors)]
     return [*made, _reduction(problem, plan, pointers)] if plan.gather else made
 
 
@@ -264,7 +259,9 @@ def _traits_for_launch(problem: Problem, plan: Plan, multiprocessors: int) -> tu
 
 def require_kernel(problem: Problem, plan: Plan) -> None:
     """Raise the error that a launch would raise if there is no kernel of a plan for a problem."""
-    traits, _ = _traits_for_launch(oriented(loaded(problem, plan), plan), plan, _multiprocessors(plan))
+    traits, _ = _traits_for_launch(
+        oriented(loaded(problem, plan), plan), plan, GPUS[plan.arch].multiprocessors
+    )
     require_possible(traits)
     if not plan.splits_a:
         require_copies(problem, plan)

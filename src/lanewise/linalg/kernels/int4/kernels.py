@@ -75,7 +75,7 @@ class Traits:
     @property
     def threads(self) -> int:
         """Threads of a block: one more warp loads; if it moves registers, one of a warpgroup."""
-        return self.consumers + (WARPGROUP if self.rows >= MANY else LANES)
+        return self.consumers + (WARPGROUP if self.tile.rows >= MANY else LANES)
 
     @property
     def consumers(self) -> int:
@@ -90,22 +90,12 @@ class Traits:
     @property
     def sums(self) -> Layout:
         """How sums lie in shared memory: (row, column)."""
-        return Layout((self.rows, self.columns), (self.columns + _GAP, 1))
-
-    @property
-    def rows(self) -> int:
-        """Rows of a tile, which are the columns of a wgmma."""
-        return self.tile.rows
-
-    @property
-    def split(self) -> int:
-        """Blocks of a cluster, each of which sums a part of K."""
-        return self.tile.split
+        return Layout((self.tile.rows, self.columns), (self.columns + _GAP, 1))
 
     @property
     def piece_bytes(self) -> tuple[int, int, int]:
         """Bytes of a stage: of rows, of weights, of scales."""
-        return self.rows * CHUNK * 2, TILES * TILE_WORDS * 4, self.groups * self.columns * 2
+        return self.tile.rows * CHUNK * 2, TILES * TILE_WORDS * 4, self.groups * self.columns * 2
 
     @property
     def stage_bytes(self) -> int:
@@ -120,13 +110,13 @@ class Traits:
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a block: stages, then sums."""
-        return max(self.stages * self.stage_bytes, self.rows * (self.columns + _GAP) * 4)
+        return max(self.stages * self.stage_bytes, self.tile.rows * (self.columns + _GAP) * 4)
 
     @property
     def instruction(self) -> Instruction:
-        """The instruction that multiplies weights, from registers: 64 columns by all rows of a tile."""
+        """The instruction that multiplies weights, from registers: 64 columns by a tile's rows, its N."""
         name = self.dtype.name
-        return instruction(wgmma_name(self.rows, "f32", name, name), a_source="registers")
+        return instruction(wgmma_name(self.tile.rows, "f32", name, name), a_source="registers")
 
 
 class Stages:
@@ -134,10 +124,10 @@ class Stages:
 
     def __init__(self, T: Traits) -> None:
         of_rows, of_weights, _ = T.piece_bytes
-        columns = T.columns
+        columns, rows = T.columns, T.tile.rows
         #: (row, element, which half of K, stage)
         self.x = lw.dynamic_shared(
-            T.dtype, Layout((T.rows, LINE, 2, T.stages), (LINE, 1, T.rows * LINE, T.rows * CHUNK)),
+            T.dtype, Layout((rows, LINE, 2, T.stages), (LINE, 1, rows * LINE, rows * CHUNK)),
             swizzle=line_swizzle(2),
         )  # fmt: skip
         #: (word, lane, warp, which half of K, tile of columns, stage)
@@ -163,7 +153,7 @@ def produce(T, pipeline, X, W, scales, first_row, steps, sizes) -> None:
     first, count = steps
     chunks, per_group, padded = sizes
     stages, filling = Stages(T), pipeline.producer_state()
-    block = lw.block_idx.x // T.split
+    block = lw.block_idx.x // T.tile.split
     weights = W + (block * TILES).to(lw.i64) * chunks.to(lw.i64) * TILE_WORDS
     of_columns = scales + (block * T.columns).to(lw.i64)
     for step in lw.range(count):
@@ -251,7 +241,7 @@ def put_sums(T, acc, steps) -> None:
     lw.barrier(1, T.consumers)  # nobody reads stages any more
     lane = lw.lane_id()
     column = lw.thread_idx.x // LANES * 16 + lane // 4
-    for i in range(T.rows // 2):
+    for i in range(T.tile.rows // 2):
         row = i // 4 * 8 + lane % 4 * 2 + i % 2
         sums[row, column + i // 2 % 2 * 8] = lw.where(steps > 0, acc[i], f32(0.0))
 
@@ -261,20 +251,20 @@ def store_sums(T, Out, strides, given, first_row, parts, sizes) -> None:
     """Add the parts of K, each in the shared memory of a block, and store a share of the tile's results."""
     M, N = sizes
     sums = lw.dynamic_shared(f32, T.sums)
-    rank = lw.cluster.rank() if T.split > 1 else 0
-    first_column = lw.block_idx.x // T.split * T.columns
+    rank = lw.cluster.rank() if T.tile.split > 1 else 0
+    first_column = lw.block_idx.x // T.tile.split * T.columns
     across = T.columns // T.width
-    count = lw.min(M - first_row, T.rows) * across
-    for piece in lw.range(lw.thread_idx.x + rank * T.consumers, count, T.split * T.consumers):
+    count = lw.min(M - first_row, T.tile.rows) * across
+    for piece in lw.range(lw.thread_idx.x + rank * T.consumers, count, T.tile.split * T.consumers):
         row, column = piece // across, piece % across * T.width
         place = sums.ptr(row, column).aligned(4 * T.width)
-        places = [lw.cluster.map(place, part) if T.split > 1 else place for part in range(T.split)]
+        places = [lw.cluster.map(place, part) if T.tile.split > 1 else place for part in range(T.tile.split)]
         values = [place.load(T.width) if T.width > 1 else [place.load()] for place in places]
         row, column = first_row + row, first_column + column
         results = []
         for i in range(T.width):
             total = values[0][i]
-            for part in range(1, T.split):
+            for part in range(1, T.tile.split):
                 total = lw.where(part < parts, total + values[part][i], total)
             results.append(finished_sum(T, given, total, row, column + i, M, N).to(T.out))
         target = Out + (row.to(lw.i64) * strides[0] + column.to(lw.i64) * strides[1])
@@ -289,7 +279,7 @@ def store_sums(T, Out, strides, given, first_row, parts, sizes) -> None:
 @lw.device
 def meet(T) -> None:
     """Wait for all blocks of the cluster."""
-    if T.split > 1:
+    if T.tile.split > 1:
         lw.cluster.sync()
 
 
@@ -297,11 +287,13 @@ def meet(T) -> None:
 def product(T: Traits) -> Kernel:
     """Return the kernel of a product; the grid is (columns · parts of K, rows)."""
     bias_type, residual_type = T.problem.epilogue.added_dtypes
-    of_rows: Any = lw.TensorMap[T.dtype, (T.rows, LINE), 2 * LINE]
+    of_rows: Any = lw.TensorMap[T.dtype, (T.tile.rows, LINE), 2 * LINE]
     of_scales: Any = lw.Ptr[T.dtype, 16]
     of_results: Any = lw.Ptr[T.out]
 
-    @lw.kernel(max_threads=T.threads, min_blocks=T.tile.at_once, cluster=T.split if T.split > 1 else None)
+    @lw.kernel(
+        max_threads=T.threads, min_blocks=T.tile.at_once, cluster=T.tile.split if T.tile.split > 1 else None
+    )
     def rows_by_int4(
         X: of_rows, W: lw.Ptr[lw.i32, 16], scales: of_scales, Out: of_results,
         M: lw.i32, N: lw.i32, chunks: lw.i32, per_group: lw.i32, padded: lw.i32,
@@ -320,17 +312,17 @@ def product(T: Traits) -> Kernel:
             pipeline.init()
             lw.fence_mbarrier_init()
         lw.syncthreads()
-        share = lw.cdiv(chunks, T.split)
-        part = lw.cluster.rank() if T.split > 1 else 0
+        share = lw.cdiv(chunks, T.tile.split)
+        part = lw.cluster.rank() if T.tile.split > 1 else 0
         first = lw.min(part * share, chunks)
         steps = lw.min(chunks - first, share)
-        first_row = lw.block_idx.y * T.rows
+        first_row = lw.block_idx.y * T.tile.rows
         given = EpilogueValues(
             alpha, beta, bias, residual, residual_row, residual_column, None, None, scale_out,
             folded_rows=folded_rows,
         )  # fmt: skip
         if warp >= T.consumers // LANES:
-            if T.rows >= MANY:
+            if T.tile.rows >= MANY:
                 lw.setmaxnreg_dec(_REGISTERS[0])
             if (warp == T.consumers // LANES) & lw.elect_one():
                 sizes = (chunks, per_group, padded)
@@ -338,10 +330,10 @@ def product(T: Traits) -> Kernel:
             lw.syncwarp()
             meet(T)
         else:
-            if T.rows >= MANY:
+            if T.tile.rows >= MANY:
                 lw.setmaxnreg_inc(_REGISTERS[1])
             put_sums(T, mainloop(T, pipeline, steps), steps)
-            if T.split == 1:
+            if T.tile.split == 1:
                 lw.barrier(1, T.consumers)
             meet(T)
             parts = lw.cdiv(chunks, share)
@@ -412,11 +404,11 @@ def product_launch(
     )
     x, words, scales, result, bias, residual, scale_out = memory
     arguments = (
-        tensor_map(x, (traits.rows, LINE), swizzle="128B"), words, scales, result, problem.m, problem.n,
+        tensor_map(x, (traits.tile.rows, LINE), swizzle="128B"), words, scales, result, problem.m, problem.n,
         chunks, group // GROUP_STEP, columns, *out.strides, bias, residual, *residual_strides(problem)[:2],
         scale_out, *factors, problem.folded_rows,
     )  # fmt: skip
-    grid = (-(-problem.n // traits.columns) * tile.split, -(-problem.m // traits.rows))
+    grid = (-(-problem.n // traits.columns) * tile.split, -(-problem.m // traits.tile.rows))
     return Launch(product(traits)[grid, traits.threads, traits.shared_bytes], arguments)
 
 
