@@ -13,7 +13,7 @@ from lanewise.errors import LanewiseError
 from lanewise.formats import f32
 from lanewise.linalg.arrays import Array
 from lanewise.linalg.kernels.attention.sizes import HEAD_SIZES, AttentionCall, Sizes
-from lanewise.linalg.launch.repeat import find, remember
+from lanewise.linalg.launch.repeat import CALLS, remember
 from lanewise.linalg.operands import View, empty, overlap, require_own_elements, view_of
 from lanewise.tracebacks import short_traceback
 
@@ -53,9 +53,9 @@ def attention(
     >>> attention(np.zeros((1, 64), np.float16), np.zeros((2, 64), np.float16), v)[0, :3].tolist()
     [32.0, 33.0, 34.0]
     """
-    if out is None and stream is None:
+    if CALLS and out is None and stream is None:
         kind = _kind(q, k, v, (causal, scale, return_lse))
-        repeat = None if kind is None else find(kind)
+        repeat = None if kind is None else CALLS.get(kind)
         if repeat is not None:
             return repeat(q, k, v)
     if stream is not None:

@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 #: Calls after which one is worth machine code, and how often it is offered: calls on changing streams, which
 #: machine code refuses, are not offered for ever.
 _OFTEN = 8
-#: Kinds of calls that are remembered; when there are more, all are forgotten.
+#: What makes a kind of call that was made before, of `lw.matmul`, `lw.grouped_matmul` and `lw.attention`, and
+#: how many are remembered; when there are more, all are forgotten.
+CALLS: dict[object, Any] = {}
 _MOST_CALLS = 4096
-_CALLS: dict[object, Any] = {}
 #: Machine code that makes calls, once one was made often.
 REPEATS: list[QuickCalls] = []
 #: The numbers by which machine code knows settings (with the kind of a b in two arrays).
@@ -53,19 +54,14 @@ def kind_of_tensor(value: Any) -> Any:
 
 def remember(key: object, call: object) -> None:
     """Keep what makes a kind of call."""
-    if len(_CALLS) >= _MOST_CALLS:
-        _CALLS.clear()
-    _CALLS[key] = call
-
-
-def find(key: object) -> Any:
-    """Return what makes a kind of call; None if none was made before."""
-    return _CALLS.get(key)
+    if len(CALLS) >= _MOST_CALLS:
+        CALLS.clear()
+    CALLS[key] = call
 
 
 def forget() -> None:
     """Forget all calls: plans have changed."""
-    _CALLS.clear()
+    CALLS.clear()
     _NUMBERS.clear()
     for quick_calls in REPEATS:
         quick_calls.clear()
@@ -124,7 +120,7 @@ def known_call(a: Any, b: object, options: Options) -> CallKind | None:
             return None
         settings = _settings(options.__dict__)
         key = (*map(kind_of_tensor, (a, b, *arrays)), settings)
-        return CallKind(key, settings, _CALLS.get(key))
+        return CallKind(key, settings, CALLS.get(key))
     except (AttributeError, TypeError):  # not what a call takes: the rules say so
         return None
 
