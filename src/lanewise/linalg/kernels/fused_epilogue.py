@@ -185,19 +185,30 @@ def changes_values(epilogue: Epilogue) -> bool:
     return epilogue != Epilogue()
 
 
-def row_terms(epilogue: Epilogue, given, row) -> tuple[Scalar | None, Scalar | None]:
+@lw.device
+def row_terms(epilogue, given, row):
     """Return what depends on the row alone: the factor of A, and the bias of a column vector."""
-    return _terms(epilogue.scale_a, given.scale_a, given.bias if epilogue.bias == "column" else None, row)
+    factor = bias = None
+    if epilogue.scale_a == "row":
+        factor = given.scale_a[row]
+    elif epilogue.scale_a is not None:
+        factor = given.scale_a[0]
+    if epilogue.bias == "column":
+        bias = given.bias[row].to(f32)
+    return factor, bias
 
 
-def column_terms(epilogue: Epilogue, given, column) -> tuple[Scalar | None, Scalar | None]:
+@lw.device
+def column_terms(epilogue, given, column):
     """Return what depends on the column alone: the factor of B, and the bias of a row vector."""
-    return _terms(epilogue.scale_b, given.scale_b, given.bias if epilogue.bias == "row" else None, column)
-
-
-def _terms(form: str | None, scales, bias, index) -> tuple[Scalar | None, Scalar | None]:
-    factor = None if form is None else scales[index if form == "row" else 0]
-    return factor, None if bias is None else bias[index].to(f32)
+    factor = bias = None
+    if epilogue.scale_b == "row":
+        factor = given.scale_b[column]
+    elif epilogue.scale_b is not None:
+        factor = given.scale_b[0]
+    if epilogue.bias == "row":
+        bias = given.bias[column].to(f32)
+    return factor, bias
 
 
 @lw.device
