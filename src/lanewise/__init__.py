@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from lanewise.lang.frontend.annotations import *  # noqa: F403 (formats are types, too: `x: lw.f32`)
     from lanewise.launch import address
     from lanewise.linalg.attention import attention
-    from lanewise.linalg.block_scaling.formats import SwizzledScales
+    from lanewise.linalg.block_scaling import SwizzledScales
     from lanewise.linalg.epilogue_function import epilogue
     from lanewise.linalg.grouped_matmul import grouped_matmul
     from lanewise.linalg.matmul import matmul, plan
@@ -102,7 +102,7 @@ _HOMES = {
     "linalg.matmul": "matmul plan",
     "linalg.quantize": "quantize",
     "linalg.sparsify": "sparsify",
-    "linalg.block_scaling.formats": "SwizzledScales",
+    "linalg.block_scaling": "SwizzledScales",
     "linalg.tune": "tune",
     "isa.sparsity": "prune_2_4",
     "traces.run": "trace",

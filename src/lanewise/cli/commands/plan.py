@@ -55,7 +55,7 @@ def plan(
     from lanewise.errors import LanewiseError
     from lanewise.linalg.matmul import planned
     from lanewise.linalg.planning.gpus import planned_arch
-    from lanewise.linalg.planning.sizes import problem_of_sizes
+    from lanewise.linalg.rules import problem_of_sizes
 
     if product.layout not in ("nn", "nt", "tn", "tt"):
         raise LanewiseError(f"--layout is nn, nt, tn or tt; not {product.layout!r}")

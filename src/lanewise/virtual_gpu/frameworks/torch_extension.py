@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from lanewise.linalg.block_scaling.formats import SwizzledScales
+from lanewise.linalg.block_scaling import SwizzledScales
 from lanewise.virtual_gpu.frameworks.driver_library import install as load_driver_library
 from lanewise.virtual_gpu.frameworks.patches import Patches
 from lanewise.virtual_gpu.library.machine_code import X86_64, this_processor

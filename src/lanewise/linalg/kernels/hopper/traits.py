@@ -131,6 +131,11 @@ class Traits(TileTraits):
         """Blocks of a cluster."""
         return self.multicasting * self.plan.split
 
+    def tiles(self, m: int, n: int) -> tuple[int, int]:
+        """Return how many tiles of a cluster there are along M and along N."""
+        across, along = self.plan.cluster
+        return -(-m // (self.bm * across)), -(-n // (self.bn * along))
+
     @property
     def launched_in(self) -> int | None:
         """Blocks of the clusters of a launch; None if it has none: clusters of one take the host longer."""
