@@ -13,49 +13,22 @@ from lanewise.layout.int_tuple import spell
 #: Elements of a layout that the page draws at most.
 MOST_CELLS = 1 << 14
 
-#: Layouts to begin with: a name, what is typed, bits of an element, how lanes access it.
-EXAMPLES: tuple[dict[str, Any], ...] = (
-    {"name": "Rows of 32 f16", "text": "(16,32):(32,1)", "bits": 16, "access": "ldmatrix", "vector": 8},
-    {"name": "The same, padded", "text": "(16,32):(40,1)", "bits": 16, "access": "ldmatrix", "vector": 8},
-    {
-        "name": "The same, swizzled",
-        "text": "Sw<2,3,3> o (16,32):(32,1)",
-        "bits": 16,
-        "access": "ldmatrix",
-        "vector": 8,
-    },
-    {
-        "name": "128B swizzle of f16",
-        "text": "Sw<3,3,3> o (8,64):(64,1)",
-        "bits": 16,
-        "access": "ldmatrix",
-        "vector": 8,
-    },
-    {"name": "A column of floats", "text": "(32,32):(32,1)", "bits": 32, "access": "across", "vector": 1},
-    {"name": "A column, padded", "text": "(32,32):(33,1)", "bits": 32, "access": "across", "vector": 1},
-    {"name": "Vectors of 4 floats", "text": "(32,32):(32,1)", "bits": 32, "access": "across", "vector": 4},
-    {
-        "name": "Tiles of a matrix",
-        "text": "A = (8,16):(16,1)\nzipped_divide(A, (4,8))",
-        "bits": 16,
-        "access": "along",
-        "vector": 1,
-    },
-    {
-        "name": "A 2×2 block, repeated",
-        "text": "blocked_product((2,2):(2,1), (3,4):(1,3))",
-        "bits": 16,
-        "access": "along",
-        "vector": 1,
-    },
-    {
-        "name": "Accumulators of m16n8",
-        "text": "((4,8),(2,2)):((32,1),(16,8))",
-        "bits": 32,
-        "access": "along",
-        "vector": 1,
-        "tv": "16,8",
-    },
+#: Layouts to begin with: a name, what is typed, bits of an element, how lanes access it, elements each reads,
+#: and the matrix of a layout of threads and values.
+EXAMPLES: tuple[dict[str, Any], ...] = tuple(
+    dict(zip(("name", "text", "bits", "access", "vector", "tv"), example, strict=False))
+    for example in (
+        ("Rows of 32 f16", "(16,32):(32,1)", 16, "ldmatrix", 8),
+        ("The same, padded", "(16,32):(40,1)", 16, "ldmatrix", 8),
+        ("The same, swizzled", "Sw<2,3,3> o (16,32):(32,1)", 16, "ldmatrix", 8),
+        ("128B swizzle of f16", "Sw<3,3,3> o (8,64):(64,1)", 16, "ldmatrix", 8),
+        ("A column of floats", "(32,32):(32,1)", 32, "across", 1),
+        ("A column, padded", "(32,32):(33,1)", 32, "across", 1),
+        ("Vectors of 4 floats", "(32,32):(32,1)", 32, "across", 4),
+        ("Tiles of a matrix", "A = (8,16):(16,1)\nzipped_divide(A, (4,8))", 16, "along", 1),
+        ("A 2×2 block, repeated", "blocked_product((2,2):(2,1), (3,4):(1,3))", 16, "along", 1),
+        ("Accumulators of m16n8", "((4,8),(2,2)):((32,1),(16,8))", 32, "along", 1, "16,8"),
+    )
 )
 
 

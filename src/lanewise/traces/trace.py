@@ -20,7 +20,7 @@ from lanewise.traces.compare import Difference, compare_runs, compare_with_array
 from lanewise.traces.copies import Copy, copies_of
 from lanewise.traces.history import NOTHING
 from lanewise.traces.origin import Origin, Origins
-from lanewise.traces.places import MemoryPlace, Place, PlaceNames
+from lanewise.traces.places import MemoryPlace, PlaceNames
 from lanewise.traces.recording import Recording, Three
 from lanewise.traces.step import Step
 
@@ -182,9 +182,6 @@ class Trace(Suggests):
 
     # backwards ---------------------------------------------------------------------------------------------
 
-    def _place(self, of: object, lane: int | None, warp: int | None, block: object) -> Place:
-        return self._places.find(of, lane, warp, block)
-
     def _entry(self, before: int | Step | None) -> int:
         """Return the entry before which something is asked for; the end of the log if none is given."""
         if before is None:
@@ -208,7 +205,7 @@ class Trace(Suggests):
         array and an index), or a register or variable of a lane ("%r7", "acc[2]"). It is the value at the end
         of the trace, or before a step.
         """
-        return self._origins.find(self._place(of, lane, warp, block), self._entry(before))
+        return self._origins.find(self._places.find(of, lane, warp, block), self._entry(before))
 
     @short_traceback
     def writer(
@@ -232,7 +229,7 @@ class Trace(Suggests):
         self, of: object, *, lane: int | None = None, warp: int | None = None, block: object = None
     ) -> list[Written]:
         """Return everything that was written to a place, in order. What `of` may be is said at `origin`."""
-        place = self._place(of, lane, warp, block)
+        place = self._places.find(of, lane, warp, block)
         recording = self._recording
         if isinstance(place, MemoryPlace):
             memory = recording.memory

@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lanewise.errors import LanewiseError
-from lanewise.virtual_gpu.library.elf import SLOT, shared_library
-from lanewise.virtual_gpu.library.machine_code import Processor, this_processor
-from lanewise.virtual_gpu.order.native_lines import NativeCall, enter_call, leave_call
+from lanewise.virtual_gpu.library.shared_library import SLOT, Processor, shared_library, this_processor
+from lanewise.virtual_gpu.order.host_lines import NativeCall, enter_call, leave_call
 
 _DISPATCH = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64)
 #: What has been loaded stays loaded: the libraries of this process by name, with their files.
