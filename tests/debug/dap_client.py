@@ -12,8 +12,7 @@ from typing import Any, BinaryIO
 
 from lanewise.cli.commands.debug import launched_program
 from lanewise.cli.launching import Asked
-from lanewise.debug.adapter.adapter import Adapter
-from lanewise.debug.adapter.messages import Connection
+from lanewise.debug.adapter.adapter import Adapter, Connection
 
 #: Seconds after which an answer does not come any more.
 PATIENCE = 3600.0

@@ -28,9 +28,8 @@ from lanewise.traces.origin import Origin, shown
 from lanewise.traces.page import packed, packed_parts, page_data
 from lanewise.traces.places import MemoryPlace
 from lanewise.traces.recording import Recording
-from lanewise.traces.run import TraceOptions, record
 from lanewise.traces.tensor_memory import tensor_reading
-from lanewise.traces.trace import Trace
+from lanewise.traces.trace import Trace, TraceOptions, record
 
 #: Bytes that are recorded of a launch, and bytes of them that the page is given.
 TRACED_BYTES, SHOWN_BYTES = 96 << 20, 12 << 20

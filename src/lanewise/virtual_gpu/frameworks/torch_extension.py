@@ -22,7 +22,7 @@ from lanewise.linalg.block_scaling.formats import SwizzledScales
 from lanewise.virtual_gpu.frameworks.driver_library import install as load_driver_library
 from lanewise.virtual_gpu.frameworks.patches import FrameworkState, Patches
 from lanewise.virtual_gpu.library.runtime_compiler import CompilerLibrary, load_compiler
-from lanewise.virtual_gpu.library.shared_library import X86_64, this_processor
+from lanewise.virtual_gpu.library.stand_in import X86_64, this_processor
 from lanewise.virtual_gpu.programs.elf_file import ElfFile
 
 
