@@ -113,7 +113,6 @@ PACKAGES = {
         "library",
         "programs",
         "frameworks",
-        "report",
         "checking",
         "session",
         "child_site",

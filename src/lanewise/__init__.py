@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from lanewise.ptx import Module, cuda, load
     from lanewise.ptx.textures import surface, texture
     from lanewise.tensor_maps import encode_im2col, encode_tiled, tensor_map
-    from lanewise.traces.run import trace
+    from lanewise.traces.trace import trace
     from lanewise.tuning import AutotunedKernel, Timing, autotune, benchmark
     from lanewise.virtual_gpu.session import virtual_gpu
 else:
@@ -105,7 +105,7 @@ _HOMES = {
     "linalg.block_scaling": "SwizzledScales",
     "linalg.tune": "tune",
     "isa.sparsity": "prune_2_4",
-    "traces.run": "trace",
+    "traces.trace": "trace",
     "tuning.autotuning": "AutotunedKernel autotune",
     "tuning.benchmarking": "Timing benchmark",
 }

@@ -19,7 +19,7 @@ MANIFEST: dict[str, Any] = json.loads((FOLDER / "package.json").read_text())
 #: What the adapter itself reads of a launch, beside what `lanewise run` takes.
 OF_THE_SESSION = {"program", "check", "stopOnEntry", "stopAtEnd"}
 #: Names of a configuration that are others at the command line.
-RENAMED = {"kernelArguments": "args", "args": "arguments", "define": "compilation", "include": "compilation"}
+RENAMED = {"kernelArguments": "arg", "args": "arguments", "define": "compilation", "include": "compilation"}
 
 
 def test_the_manifest_has_what_vsce_demands() -> None:

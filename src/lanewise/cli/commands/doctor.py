@@ -9,8 +9,7 @@ from functools import partial
 from importlib import metadata
 
 from lanewise.cli.input.options import AsJson
-from lanewise.cli.terminal.answer import Answer, Table
-from lanewise.cli.terminal.render import show
+from lanewise.cli.terminal.answer import Answer, Table, show
 from lanewise.errors import install_command
 
 _PACKAGES = ("numpy", "ml_dtypes", "llvmlite", "typer", "rich")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lanewise.cli.input.option_groups import flag, with_groups
+from lanewise.cli.input.options import flag, with_groups
 
 if TYPE_CHECKING:
     from lanewise.linalg.problem import Operand, Problem
