@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from lanewise.draw.descriptors import described_matrix
-from lanewise.draw.shared_lines import CHUNK_BYTES
+from lanewise.draw.shared_memory import CHUNK_BYTES, described_matrix
 from lanewise.errors import LanewiseError
 from lanewise.isa import matrix_descriptor
 from lanewise.isa.matrix_descriptor import SWIZZLE_MODES, MatrixDescriptor, piece_grid, swizzle_mode

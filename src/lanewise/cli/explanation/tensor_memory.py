@@ -8,9 +8,8 @@ from lanewise.draw.tcgen05 import copy_form, load_form
 from lanewise.errors import LanewiseError
 from lanewise.isa.asynchronous import AsyncInstruction, Tcgen05Instruction
 from lanewise.isa.asynchronous.tensor_places import Bits, stored_bits
-from lanewise.isa.tensor_memory.accumulators import COLUMNS, LANES, METADATA
+from lanewise.isa.tensor_memory.accumulators import COLUMNS, LANES, METADATA, Place
 from lanewise.isa.tensor_memory.load_shapes import PARTITION, WARP
-from lanewise.isa.tensor_memory.operand import Place
 
 Data = dict[str, Any]
 #: Registers of a thread that a table shows.

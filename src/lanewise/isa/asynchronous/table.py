@@ -1,7 +1,7 @@
 """The table of asynchronous instructions: tcgen05 (Blackwell's Tensor Cores), bulk and tensor copies (TMA).
 
 A row is a pattern of words. Held against ptxas 13.0 (PTX ISA 9.0) form by form and arch by arch in
-tests/isa/test_isa_asynchronous.py. What the words mean is in `words.py`.
+tests/isa/test_isa_asynchronous.py. What the words mean is in `instruction.py`.
 """
 
 from collections.abc import Iterator

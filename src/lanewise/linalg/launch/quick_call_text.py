@@ -3,7 +3,7 @@
 Words in capital letters are places in the tables of `quick_call.py`.
 """
 
-from lanewise.gpu.python_functions import TABLE_TEXT
+from lanewise.gpu.native import TABLE_TEXT
 
 #: What identifies a call: a list of words that say all that its arguments are, but for numbers and addresses.
 #: The first word is how many there are. The hash of a key says where to look for a call, the comparison of

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
-from lanewise.isa.gpu_models import FIGURES
-from lanewise.isa.launch_limits import shared_bytes_of
+from lanewise.isa.archs import FIGURES
+from lanewise.isa.multiprocessor import shared_bytes_of
 
 
 def resident(cluster_size: int, multiprocessors: int) -> int:

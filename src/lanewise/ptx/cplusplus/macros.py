@@ -4,9 +4,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lanewise.ptx.cplusplus.brackets import end_of_brackets, split_at_commas
 from lanewise.ptx.cplusplus.source_file import SourceFile
-from lanewise.ptx.cplusplus.tokens import Token, TokenKind, directive, tokens
+from lanewise.ptx.cplusplus.tokens import (
+    Token,
+    TokenKind,
+    directive,
+    end_of_brackets,
+    split_at_commas,
+    tokens,
+)
 
 #: No more tokens than these are written for one piece of code.
 _MOST_TOKENS = 200_000

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lanewise.isa.launch_limits import LARGEST_BLOCK, LARGEST_GRID, MOST_THREADS, STATIC_SHARED_BYTES
-from lanewise.isa.multiprocessor import MOST_REGISTERS, REGISTERS, WARP
+from lanewise.isa.multiprocessor import (
+    LARGEST_BLOCK,
+    LARGEST_GRID,
+    MOST_REGISTERS,
+    MOST_THREADS,
+    REGISTERS,
+    STATIC_SHARED_BYTES,
+    WARP,
+)
 
 if TYPE_CHECKING:
     from lanewise.virtual_gpu.devices import Device

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lanewise.isa.launch_limits import STATIC_SHARED_BYTES
+from lanewise.isa.multiprocessor import STATIC_SHARED_BYTES
 from lanewise.layout import Swizzle
 from lanewise.machine.checker.cost.proposal_words import can_be_written, words_for
 from lanewise.machine.checker.cost.requests import LANES, WAVEFRONT, Lanes, Offsets, Requests, cost_of
