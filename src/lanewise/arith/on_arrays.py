@@ -17,9 +17,7 @@ from lanewise.engines import ProductOptions
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, as_array
 from lanewise.isa import Instruction
-from lanewise.numpy_types import AnyArray
-
-Array = AnyArray
+from lanewise.numpy_types import AnyArray as Array
 
 
 def as_operand(name: str, value: object, fmt: Format) -> Array:

@@ -201,9 +201,8 @@ def _integers(value: object, low: int) -> bool:
 
 def _malformed(interface: dict[str, Any]) -> str:
     """What is wrong with a field of an interface, in words; nothing if all are as the protocol has them."""
-    typestr, shape, data, strides = (
-        interface.get(field) for field in ("typestr", "shape", "data", "strides")
-    )
+    fields: list[Any] = [interface.get(field) for field in ("typestr", "shape", "data", "strides")]
+    typestr, shape, data, strides = fields
     try:
         is_type = isinstance(typestr, str) and np.dtype(typestr).itemsize > 0
     except TypeError:

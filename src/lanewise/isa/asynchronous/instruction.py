@@ -190,16 +190,8 @@ class AsyncInstruction(Drawn):
         >>> async_instruction("tcgen05.wait::ld.sync.aligned").words[0]
         ('sync', 'all lanes of the warp execute it together')
         """
-        opcode = self.text[len(self.family) :].partition(".")[2] if self._suffixed else self._modifiers
-        return tuple((word, meaning(word)) for word in opcode.split(".") if word)
-
-    @property
-    def _suffixed(self) -> bool:
-        return self.text.startswith(f"{self.family}::")  # tcgen05.wait::ld
-
-    @property
-    def _modifiers(self) -> str:
-        return self.text.removeprefix(self.family).removeprefix(".")
+        modifiers = self.text.removeprefix(self.family).partition(".")[2]  # behind ::ld of tcgen05.wait::ld
+        return tuple((word, meaning(word)) for word in modifiers.split(".") if word)
 
     def require(self, arch: str) -> str:
         """Return the full name of an arch; raise an error if the arch does not have this instruction."""

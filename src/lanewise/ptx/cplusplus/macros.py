@@ -60,13 +60,10 @@ def defined_macros(files: Iterable[SourceFile]) -> dict[str, Macro]:
 def expanding_to(words: frozenset[str], macros: Mapping[str, Macro]) -> frozenset[str]:
     """Some words, and all macros that expand to one of them."""
     names = set(words)
-    growing = True
-    while growing:
-        fresh = {
-            name for name, macro in macros.items() if name not in names and not macro.words.isdisjoint(names)
-        }
+    while fresh := {
+        name for name, macro in macros.items() if name not in names and not macro.words.isdisjoint(names)
+    }:
         names |= fresh
-        growing = bool(fresh)
     return frozenset(names)
 
 
