@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from lanewise.gpu.plan import Plan
-    from lanewise.isa.multiprocessor import Occupancy
+    from lanewise.isa.occupancy import Occupancy
     from lanewise.machine.launch_info import LaunchInfo
     from lanewise.machine.runtime.launch import Progress
     from lanewise.ptx import Entry

@@ -14,7 +14,7 @@ import pytest
 import lanewise as lw
 from gpu.device import Device
 from lanewise import gpu
-from lanewise.isa.multiprocessor import occupancy
+from lanewise.isa.occupancy import occupancy
 from lanewise.ptx import ptxas
 
 if not gpu.available():

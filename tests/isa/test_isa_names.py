@@ -7,7 +7,7 @@ from lanewise.cli import main
 from lanewise.errors import IllegalInstruction, LanewiseError
 from lanewise.formats import format_of
 from lanewise.isa import ARCHS, find_arch, instruction, instructions
-from lanewise.isa.archs import _GPUS
+from lanewise.isa.gpu_models import _GPUS
 
 MMA = "mma.sync.aligned.m16n8k16.row.col."
 

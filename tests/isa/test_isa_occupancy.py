@@ -11,13 +11,8 @@ import pytest
 
 import lanewise as lw
 from lanewise.isa import ARCHS, arch_number
-from lanewise.isa.multiprocessor import (
-    best_block,
-    known_multiprocessor,
-    multiprocessor,
-    occupancy,
-    shared_bytes_of,
-)
+from lanewise.isa.multiprocessor import known_multiprocessor, multiprocessor, shared_bytes_of
+from lanewise.isa.occupancy import best_block, occupancy
 from lanewise.ptx import ToolMissing
 from lanewise.ptx.tools.toolkit import include_folders
 from nvrtc import need_nvrtc

@@ -9,7 +9,7 @@ import pytest
 
 import lanewise as lw
 from everything import EVERYTHING
-from lanewise.isa.archs import gpu_names
+from lanewise.isa.gpu_models import gpu_names
 from lanewise.isa.tensor_map_fields import MAP_BYTES
 from lanewise.machine.runtime.address_book import ADDRESSES
 from lanewise.virtual_gpu.devices import find_device

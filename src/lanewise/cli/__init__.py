@@ -178,7 +178,7 @@ def _misplaced(written: list[str]) -> str:
 
 def _unquoted(written: list[str]) -> str:
     """Return a hint for the name of a GPU that was written without quotes: `--arch RTX 4090`."""
-    from lanewise.isa.archs import arch_of_gpu
+    from lanewise.isa.gpu_models import arch_of_gpu
 
     for option, *words in (written[at : at + 4] for at in range(len(written))):
         if option in _GPU_OPTIONS:

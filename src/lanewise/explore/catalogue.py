@@ -11,9 +11,9 @@ from typing import Any
 from lanewise.explore import tensor_instructions
 from lanewise.formats import SPELLINGS
 from lanewise.isa import ARCHS, Instruction, describe_targets, instructions
-from lanewise.isa.archs import gpu_names
 from lanewise.isa.asynchronous import AsyncInstruction
 from lanewise.isa.asynchronous.descriptor import KINDS
+from lanewise.isa.gpu_models import gpu_names
 
 #: Families in the order in which most people look for them.
 _ORDER = ("mma", "ldmatrix", "wgmma", "stmatrix", "movmatrix", "wmma.mma", "wmma.load", "wmma.store")

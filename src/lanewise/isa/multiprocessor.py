@@ -1,15 +1,11 @@
-"""What a multiprocessor of each arch has, what a GPU can launch, and how many blocks of a kernel it holds.
+"""What a multiprocessor of each arch has, and what a GPU can launch: grids, blocks, clusters, shared memory.
 
 The figures are those of the CUDA C++ Programming Guide (compute capabilities) and of `cuda_occupancy.h` of
-CUDA 13. What is the same on every GPU since Volta is a constant. The rules of occupancy are those of NVIDIA's
-occupancy calculator.
+CUDA 13. What is the same on every GPU since Volta is a constant.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 from lanewise.errors import LanewiseError
-from lanewise.isa.archs import arch_number, find_arch
+from lanewise.isa.archs import arch_number
 
 #: Registers of a multiprocessor, which are also the most that a block may have.
 REGISTERS = 65536
@@ -106,14 +102,7 @@ def multiprocessor(arch: str) -> Multiprocessor:
     return figures
 
 
-__all__ = [
-    "LARGEST_BLOCK",
-    "LARGEST_GRID",
-    "MOST_SHARED_BYTES",
-    "MOST_THREADS",
-    "STATIC_SHARED_BYTES",
-    "shared_bytes_of",
-]
+# what a GPU can launch --------------------------------------------------------------------------------------
 
 LARGEST_GRID = (2**31 - 1, 65535, 65535)
 LARGEST_BLOCK = (1024, 1024, 64)
@@ -147,104 +136,3 @@ def cluster_blocks_of(arch: str) -> int:
     if number < CLUSTERS_SINCE:
         return 0
     return MOST_CLUSTER_BLOCKS if number in _LARGE_CLUSTERS else PORTABLE_CLUSTER_BLOCKS
-
-
-@dataclass(frozen=True)
-class Occupancy:
-    """The blocks of a kernel that one multiprocessor holds at a time, and what bounds their number.
-
-    `limits` has the number of blocks that each resource alone would allow; `limited_by` the scarcest ones.
-    """
-
-    arch: str
-    #: Threads of a block, registers of a thread, bytes of shared memory of a block.
-    threads: int
-    registers: int
-    shared_bytes: int
-    blocks: int
-    #: Warps that are resident, and the most that the multiprocessor holds.
-    warps: int
-    most_warps: int
-    limits: Mapping[str, int]
-
-    @property
-    def fraction(self) -> float:
-        """The resident warps, as a part of the most that the multiprocessor holds."""
-        return self.warps / self.most_warps
-
-    @property
-    def limited_by(self) -> tuple[str, ...]:
-        """The resources that allow no more blocks."""
-        return tuple(name for name, blocks in self.limits.items() if blocks == self.blocks)
-
-    def __str__(self) -> str:
-        blocks = f"{self.blocks} block{'s' if self.blocks != 1 else ''} of {self.threads} threads"
-        share = f"{self.warps} of {self.most_warps} warps ({100 * self.fraction:.0f} %)"
-        return f"{self.arch}: {blocks}, {share}, limited by {' and '.join(self.limited_by)}"
-
-
-def _up(number: int, unit: int) -> int:
-    """Return the next multiple of a unit."""
-    return -(-number // unit) * unit
-
-
-def _block_by_registers(warps: int, registers: int) -> int:
-    """Return how many blocks the registers are enough for."""
-    of_warp = _up(registers * WARP, REGISTER_UNIT)
-    # A launch is refused as if every scheduler had as many warps of a block as the busiest one.
-    if registers > MOST_REGISTERS or of_warp * _up(warps, SCHEDULERS) > REGISTERS:
-        return 0
-    return REGISTERS // SCHEDULERS // of_warp * SCHEDULERS // warps
-
-
-def _limits(
-    has: Multiprocessor, warps: int, registers: int, shared_bytes: int, barriers: int
-) -> dict[str, int]:
-    """Return the number of blocks that each resource allows; those that are not used are left out."""
-    limits = {"warps": has.warps // warps, "blocks": has.blocks}
-    if registers:
-        limits["registers"] = _block_by_registers(warps, registers)
-    whole = _up(shared_bytes + has.reserved_bytes, has.shared_unit)
-    if shared_bytes > has.block_shared_bytes:
-        limits["shared memory"] = 0
-    elif whole:
-        limits["shared memory"] = has.shared_bytes // whole
-    if barriers and has.barriers is not None:
-        limits["barriers"] = has.barriers // barriers
-    return limits
-
-
-def occupancy(
-    arch: str, threads: int, registers: int = 0, shared_bytes: int = 0, barriers: int = 0
-) -> Occupancy:
-    """Return how many blocks of so many threads a multiprocessor of an arch holds, and what bounds them.
-
-    `registers` are those of a thread, `shared_bytes` and `barriers` those of a block.
-
-    >>> print(occupancy("sm_90", threads=256, registers=64))
-    sm_90: 4 blocks of 256 threads, 32 of 64 warps (50 %), limited by registers
-    """
-    name = find_arch(arch)
-    has = multiprocessor(name)
-    if not 1 <= threads <= MOST_THREADS:
-        raise LanewiseError(f"a block has 1 to {MOST_THREADS} threads, not {threads}")
-    for what, number in (("registers", registers), ("shared_bytes", shared_bytes), ("barriers", barriers)):
-        if number < 0:
-            raise LanewiseError(f"{what} is not negative, as {number} is")
-    warps = -(-threads // WARP)
-    limits = _limits(has, warps, registers, shared_bytes, barriers)
-    blocks = min(limits.values())
-    return Occupancy(name, threads, registers, shared_bytes, blocks, blocks * warps, has.warps, limits)
-
-
-def best_block(
-    arch: str, registers: int = 0, shared_bytes: int = 0, barriers: int = 0, most_threads: int = MOST_THREADS
-) -> Occupancy:
-    """Return the occupancy of the largest block, in whole warps, that has the most resident warps.
-
-    >>> best_block("sm_86", registers=168).threads
-    384
-    """
-    sizes = range(max(most_threads // WARP, 1) * WARP, 0, -WARP)
-    occupancies = (occupancy(arch, size, registers, shared_bytes, barriers) for size in sizes)
-    return max(occupancies, key=lambda occupancy: occupancy.warps)

@@ -545,9 +545,6 @@ def decode_im2col(raw: bytes) -> tuple[int, Im2colTensor]:
     )  # fmt: skip
 
 
-# the rules ----------------------------------------------------------------------------------------------
-
-
 def address_violation(interleave: str, address: int, is_padded: bool = False) -> str | None:
     """Return the rule that the address of a tensor breaks; None if it is legal."""
     unit, limit = INTERLEAVES[interleave].alignment, FIELD["address"].limit

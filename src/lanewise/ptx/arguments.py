@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lanewise.errors import LanewiseError
-from lanewise.ptx.cuda_types import CudaType
 from lanewise.ptx.model.directives import Variable
 from lanewise.ptx.model.function import Function
 from lanewise.ptx.model.names import demangle, parameter_texts
@@ -154,10 +153,7 @@ class ParameterTypes:
 
     @cached_property
     def _types(self) -> list[CudaType | None]:
-        from lanewise.ptx.cuda_types import (
-            aliased_type,  # few kernels need it
-            cuda_type,
-        )
+        from lanewise.ptx.cuda_types import aliased_type, cuda_type  # few kernels need it
 
         texts = self.texts
         if texts is None:
@@ -274,6 +270,8 @@ def is_native(dtype: np.dtype) -> bool:
         return all(is_native(field[0]) for field in dtype.fields.values())
     return dtype.byteorder != ">"
 
+
+# structs by value -------------------------------------------------------------------------------------------
 
 #: Objects of ctypes, which have bytes: structures, unions, arrays and numbers.
 _CTYPES = (ctypes.Structure, ctypes.Union, ctypes.Array, ctypes._SimpleCData)

@@ -142,6 +142,8 @@ def cuda_type(text: str) -> CudaType | None:
     )
 
 
+# what a source declares -------------------------------------------------------------------------------------
+
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _ALIGNMENT = re.compile(
     r"\b(?:__align__|alignas|__attribute__|__launch_bounds__)\s*\((?:[^()]|\([^()]*\))*\)"
@@ -277,23 +279,23 @@ def _type_before(before: str) -> str:
     own = re.search(r"([\s*&]*)$", before)
     stars = "*" * (own.group(1).count("*") if own else 0)
     plain = _WORDS.sub(" ", before).strip()
-    first = _first_part(plain)
+    first = _parts(plain)[0]
     if first != plain:  # `int a = 3, *`: the type is what stands before the first name
         match = _DECLARATOR.fullmatch(first.split("=")[0].strip())
         plain = (match.group(1) or "") if match else ""
-        plain = plain.rstrip("*& \t\n")
-        return " ".join(plain.split()) + stars
     return " ".join(plain.rstrip("*& \t\n").split()) + stars
 
 
-def _first_part(text: str) -> str:
-    """Return what stands before the first comma that is in no brackets."""
-    depth = 0
-    for place, letter in enumerate(text):
+def _parts(text: str) -> list[str]:
+    """Return what stands between the commas that are in no brackets."""
+    parts, depth = [""], 0
+    for letter in text:
         depth += (letter in "<([{") - (letter in ">)]}")
         if letter == "," and depth == 0:
-            return text[:place]
-    return text
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
 
 
 def declared_parameters(source: str, kernel: str) -> list[DeclaredParameter] | None:
@@ -309,20 +311,14 @@ def declared_parameters(source: str, kernel: str) -> list[DeclaredParameter] | N
         for match in re.finditer(
             rf"__global__[^;{{}}()]*\b{re.escape(kernel)}\s*\(([^{{;]*?)\)\s*[{{;]", text
         )
-        for parameters in [_parameters(match.group(1))]
+        for parameters in [_parameters(match.group(1).strip())]
     }
     return next(iter(signatures.values())) if len(signatures) == 1 else None
 
 
 def _parameters(text: str) -> list[DeclaredParameter]:
     """Return the declarations in a list of parameters."""
-    parts: list[str] = []
-    rest = text
-    while rest.strip():
-        part = _first_part(rest)
-        parts.append(part)
-        rest = rest[len(part) + 1 :]
-    return [_parameter(part.split("=")[0].strip()) for part in parts]
+    return [_parameter(part.split("=")[0].strip()) for part in _parts(text)] if text else []
 
 
 def _parameter(text: str) -> DeclaredParameter:

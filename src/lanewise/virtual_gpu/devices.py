@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
-from lanewise.isa.archs import FIGURES, arch_number, arch_of_gpu, gpu_names, what_is_known
+from lanewise.isa.archs import arch_number
+from lanewise.isa.gpu_models import FIGURES, arch_of_gpu, gpu_names, what_is_known
 from lanewise.isa.multiprocessor import Multiprocessor, multiprocessor, shared_bytes_of
 
 GIB = 1 << 30

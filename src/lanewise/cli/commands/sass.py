@@ -27,7 +27,7 @@ from lanewise.cli.terminal.answer import Answer
 from lanewise.cli.terminal.render import show
 
 if TYPE_CHECKING:
-    from lanewise.isa.multiprocessor import Occupancy
+    from lanewise.isa.occupancy import Occupancy
     from lanewise.ptx import Module, Resources
 
 

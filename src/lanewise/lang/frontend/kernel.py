@@ -30,7 +30,7 @@ from lanewise.recently_used import RecentlyUsed
 from lanewise.tracebacks import short_traceback
 
 if TYPE_CHECKING:
-    from lanewise.isa.multiprocessor import Occupancy
+    from lanewise.isa.occupancy import Occupancy
     from lanewise.ptx import Cubin, Module, Resources
     from lanewise.ptx.model.source_names import SourceNames
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
-from lanewise.isa.archs import FIGURES
+from lanewise.isa.gpu_models import FIGURES
 from lanewise.isa.multiprocessor import shared_bytes_of
 
 

@@ -35,7 +35,7 @@ from lanewise.ptx.targets import assembled_for
 from lanewise.tracebacks import short_traceback, shorten
 
 if TYPE_CHECKING:
-    from lanewise.isa.multiprocessor import Occupancy
+    from lanewise.isa.occupancy import Occupancy
     from lanewise.ptx.model.source_names import SourceNames
     from lanewise.ptx.tools.assembler import Resources
 

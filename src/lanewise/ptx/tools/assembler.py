@@ -11,16 +11,8 @@ from typing import Protocol, runtime_checkable
 from lanewise import disk_cache
 from lanewise.errors import LanewiseError
 from lanewise.isa import arch_number, find_arch
-from lanewise.isa.multiprocessor import (
-    MOST_THREADS,
-    REGISTER_UNIT,
-    REGISTERS,
-    SCHEDULERS,
-    WARP,
-    Occupancy,
-    best_block,
-    occupancy,
-)
+from lanewise.isa.multiprocessor import MOST_THREADS, REGISTER_UNIT, REGISTERS, SCHEDULERS, WARP
+from lanewise.isa.occupancy import Occupancy, best_block, occupancy
 from lanewise.ptx.lexer import Source
 from lanewise.ptx.targets import as_ascii, with_version
 from lanewise.ptx.tools.toolkit import Tool, ToolFailed, ToolMissing, extra, find_tool, find_tools
