@@ -104,11 +104,15 @@ def declarations(tokens: Sequence[Token]) -> list[Declaration]:
 
 def members(declaration: Declaration) -> list[Declaration]:
     """The members of a class, as declarations."""
-    tokens = declaration.tokens
-    opening = next((at for at, token in enumerate(tokens) if token.text == "{"), None)
+    opening = next((at for at, token in enumerate(declaration.tokens) if token.text == "{"), None)
     if opening is None:
         return []
-    return _Splitter(tokens[opening + 1 : end_of_brackets(tokens, opening)], in_class=True).run()
+    depth = 0
+    for at in range(opening, len(declaration.tokens)):
+        depth += {"{": 1, "}": -1}.get(declaration.tokens[at].text, 0)
+        if depth == 0:
+            return _Splitter(declaration.tokens[opening + 1 : at], in_class=True).run()
+    return []  # branches of a conditional that open more braces than they close
 
 
 @dataclass
