@@ -59,6 +59,10 @@ class Nvrtc:
     """A library of NVRTC: its release, the archs that it compiles for, and its functions by name."""
 
     def __init__(self, path: Path | str) -> None:
+        folder = Path(path).parent
+        for pattern in ("libnvrtc-builtins.so*", "nvrtc-builtins64_*.dll") if folder.is_absolute() else ():
+            for builtins in folder.glob(pattern):
+                ctypes.CDLL(str(builtins))  # NVRTC opens it by its name alone
         self._library = ctypes.CDLL(str(path))
         self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
         major, minor, count = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
