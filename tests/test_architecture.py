@@ -66,7 +66,7 @@ PACKAGES = {
         "cplusplus",
         "device_compiler",
         "syntax",
-        "launch_refusals",
+        "launch_shape",
         "sass_listing",
         "arguments",
         "launch_text",

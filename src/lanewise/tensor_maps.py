@@ -12,8 +12,7 @@ import numpy as np
 
 from lanewise.errors import LanewiseError, shown
 from lanewise.isa import find_arch
-from lanewise.isa.im2col_map import Im2colTensor
-from lanewise.isa.tensor_map import TiledTensor
+from lanewise.isa.tensor_map import Im2colTensor, TiledTensor
 from lanewise.isa.tensor_map_fields import ELEMENT_TYPES, FILLS, INTERLEAVES, L2_PROMOTIONS, SWIZZLES
 from lanewise.ptx.arguments import require_plain_array
 from lanewise.ptx.host_tensors import host_array
@@ -248,7 +247,7 @@ def _layout(array: object) -> tuple[tuple[int, ...], tuple[int, ...], int, str]:
     if isinstance(array, np.ndarray):
         require_plain_array("of lw.tensor_map", array)
         return array.shape, array.strides, array.itemsize, array.dtype.name
-    from lanewise.gpu.array_layouts import layout_of
+    from lanewise.gpu.arrays import layout_of
 
     layout = layout_of(array)
     if layout is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lanewise.ptx.tools.nvrtc_library import load
+from lanewise.ptx.tools.runtime_compiler import load
 
 RACE = """.version 8.0
 .target sm_80

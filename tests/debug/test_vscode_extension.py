@@ -12,7 +12,7 @@ import pytest
 from debug.dap_client import Client
 from debug.debugged import PTX
 from lanewise.cli.launching import Asked
-from lanewise.ptx.tools.nvrtc_library import load
+from lanewise.ptx.tools.runtime_compiler import load
 
 FOLDER = Path(__file__).parents[2] / "editors" / "vscode"
 MANIFEST: dict[str, Any] = json.loads((FOLDER / "package.json").read_text())

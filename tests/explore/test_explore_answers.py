@@ -11,7 +11,7 @@ import pytest
 
 import lanewise as lw
 from everything import EVERYTHING
-from lanewise.draw.palette import CONFLICTS, MARK, PASTELS, TEXT
+from lanewise.draw.picture import CONFLICTS, MARK, PASTELS, TEXT
 from lanewise.errors import LanewiseError
 from lanewise.explore import answers, tensor_instructions
 from lanewise.explore.answers import Session, answer

@@ -12,7 +12,7 @@ import pytest
 
 import lanewise as lw
 from lanewise.errors import LanewiseError
-from lanewise.gpu.faults import GpuError
+from lanewise.gpu.driver import GpuError
 from lanewise.linalg import tune as tuning
 from lanewise.linalg.launch import prepare
 from lanewise.linalg.operand_copies import needs_copy

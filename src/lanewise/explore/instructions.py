@@ -10,11 +10,10 @@ from functools import cache
 from typing import Any
 
 from lanewise.atoms import atom
-from lanewise.draw.descriptors import described_matrix
 from lanewise.draw.in_words import does, runs_of
 from lanewise.draw.instructions import PLACES, axes_of, choose
 from lanewise.draw.options import Options
-from lanewise.draw.shared_lines import CHUNK_BYTES
+from lanewise.draw.shared_memory import CHUNK_BYTES, described_matrix
 from lanewise.errors import LanewiseError
 from lanewise.explore import tensor_instructions
 from lanewise.explore.answers import question

@@ -172,7 +172,7 @@ def _files(session: Session) -> list[dict[str, object]]:
 
 
 def _has_nvrtc() -> bool:
-    from lanewise.ptx.tools.nvrtc_library import installed_libraries
+    from lanewise.ptx.tools.runtime_compiler import installed_libraries
 
     return bool(installed_libraries())
 

@@ -197,7 +197,7 @@ def _other_view(value: object, name: str) -> View:
         if not isinstance(array, np.ndarray):
             array = np.asarray(value)
         return _numpy_view(array, name, package)
-    from lanewise.gpu.array_layouts import layout_of
+    from lanewise.gpu.arrays import layout_of
 
     layout = layout_of(value)
     assert layout is not None

@@ -11,8 +11,7 @@ from lanewise.formats import FORMATS, Format
 from lanewise.isa.asynchronous.tensor_places import stored_bits
 from lanewise.isa.matrix_descriptor import TCGEN05_VERSION, Major, MatrixDescriptor
 from lanewise.isa.tensor_memory import copy_shapes
-from lanewise.isa.tensor_memory.accumulators import PARTITION, Region, block_rows
-from lanewise.isa.tensor_memory.scale_factors import factor_place
+from lanewise.isa.tensor_memory.accumulators import PARTITION, Region, block_rows, factor_place
 from lanewise.machine import abi
 from lanewise.machine.program.operands import MemoryOperand, ResolvedOperand
 from lanewise.machine.program.ops import Op

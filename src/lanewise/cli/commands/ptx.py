@@ -41,7 +41,7 @@ def ptx(
     lanewise ptx cute.cu -I cutlass/include --std c++20 --arch H100
     lanewise ptx script.py --entry hgemm           kernels that the script launches, each once
     """
-    from lanewise.ptx.model.one_kernel import one_kernel
+    from lanewise.ptx.model.module import one_kernel
 
     if file.suffix == ".py":
         with what_it_prints(True):  # stdout is for the PTX

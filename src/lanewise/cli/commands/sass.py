@@ -115,7 +115,7 @@ class _Listing:
 def _listing_of(module: Module, wanted: str | None, file: Path, shown: _Shown) -> _Listing:
     """Assemble a module and list the machine code of one kernel, or of all."""
     from lanewise.ptx import demangle
-    from lanewise.ptx.model.one_kernel import one_kernel
+    from lanewise.ptx.model.module import one_kernel
     from lanewise.ptx.sass_listing import PTX_NAME, assembled, listing_of, sources
     from lanewise.ptx.tools.toolkit import ToolFailed
 

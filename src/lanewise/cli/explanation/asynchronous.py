@@ -12,9 +12,8 @@ from lanewise.isa import describe_targets, instruction
 from lanewise.isa.asynchronous import AsyncInstruction, Tcgen05Instruction
 from lanewise.isa.asynchronous.descriptor import shapes
 from lanewise.isa.asynchronous.tensor_places import Bits, stored_bits
-from lanewise.isa.tensor_memory.accumulators import COLUMNS, LANES, METADATA
+from lanewise.isa.tensor_memory.accumulators import COLUMNS, LANES, METADATA, Place
 from lanewise.isa.tensor_memory.load_shapes import PARTITION, WARP
-from lanewise.isa.tensor_memory.operand import Place
 
 if TYPE_CHECKING:
     from lanewise.atoms import Copy_Atom, MMA_Atom

@@ -10,7 +10,7 @@ from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format
-from lanewise.isa.launch_limits import MOST_SHARED_BYTES
+from lanewise.isa.multiprocessor import MOST_SHARED_BYTES
 from lanewise.lang.memory.addresses import StridedAddresses, SwizzledAddresses
 from lanewise.lang.memory.layout_index import UNKNOWN, index_of
 from lanewise.lang.memory.pointer import Pointer

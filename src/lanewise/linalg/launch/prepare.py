@@ -18,7 +18,7 @@ from lanewise.formats import Format, f32, s32, u8
 from lanewise.gpu import recorded
 from lanewise.gpu.arrays import library_of
 from lanewise.gpu.device import Context, Device, context
-from lanewise.gpu.faults import GpuError
+from lanewise.gpu.driver import GpuError
 from lanewise.gpu.streams import stream_handle
 from lanewise.linalg.arrays import Pointers
 from lanewise.linalg.kernels.family import Launch, family_of

@@ -15,8 +15,16 @@ from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from lanewise.gpu.native import exchange_function, stream_function
-from lanewise.gpu.python_functions import TABLE_TEXT, can_be_made, load, made, places_in_python, with_places
+from lanewise.gpu.native import (
+    TABLE_TEXT,
+    can_be_made,
+    exchange_function,
+    load,
+    made,
+    places_in_python,
+    stream_function,
+    with_places,
+)
 from lanewise.jit import machine_code
 
 if TYPE_CHECKING:

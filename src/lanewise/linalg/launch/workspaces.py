@@ -10,7 +10,7 @@ from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import u8
-from lanewise.gpu.faults import GpuError
+from lanewise.gpu.driver import GpuError
 from lanewise.linalg.arrays import COUNTER_BYTES
 from lanewise.linalg.operands import View, empty
 

@@ -8,7 +8,7 @@ from typing import Any
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
 from lanewise.isa.gpu_models import FIGURES
-from lanewise.isa.launch_limits import shared_bytes_of
+from lanewise.isa.multiprocessor import shared_bytes_of
 
 
 def resident(cluster_size: Any, multiprocessors: int) -> Any:

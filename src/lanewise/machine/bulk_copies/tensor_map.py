@@ -6,6 +6,7 @@ Where each field lies stands in `isa/tensor_map_fields.py` alone.
 from collections.abc import Sequence
 from enum import Enum
 
+from lanewise.isa.tensor_map import PADDED_BOX
 from lanewise.isa.tensor_map_fields import (
     CORNER_BITS,
     CORNERS,
@@ -21,7 +22,6 @@ from lanewise.isa.tensor_map_fields import (
     TILED,
     Field,
 )
-from lanewise.isa.tensor_map_rules import PADDED_BOX
 from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
 from lanewise.machine.async_records import AsyncOperation

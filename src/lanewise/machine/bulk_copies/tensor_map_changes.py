@@ -1,6 +1,7 @@
 """Lowerings of tensormap.replace, which changes a field of a tensor map, and of tensormap.cp_fenceproxy."""
 
 from lanewise.isa import arch_number
+from lanewise.isa.tensor_map import LATER_ARCH
 from lanewise.isa.tensor_map_fields import (
     ELEMENT_TYPES,
     EVERY_TYPE,
@@ -11,7 +12,6 @@ from lanewise.isa.tensor_map_fields import (
     PACKED_TYPES,
     Field,
 )
-from lanewise.isa.tensor_map_rules import LATER_ARCH
 from lanewise.jit.simd import Pointer, Value, i64
 from lanewise.machine.bulk_copies.bulk_copy import stop_unless_done
 from lanewise.machine.bulk_copies.faults import Wrong

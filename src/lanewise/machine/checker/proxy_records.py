@@ -8,7 +8,7 @@ memory at the end.
 
 from enum import IntEnum, IntFlag, auto
 
-from lanewise.isa.launch_limits import MOST_CLUSTER_BLOCKS
+from lanewise.isa.multiprocessor import MOST_CLUSTER_BLOCKS
 from lanewise.jit.record_layout import embedded, pointer
 from lanewise.machine.abi import LANES, RecordLayout, WarpFrame, field, per_lane
 from lanewise.machine.checker.records import BlockWatch

@@ -10,7 +10,7 @@ from dataclasses import replace
 from lanewise.errors import LanewiseError
 from lanewise.isa.archs import ARCHS, arch_number, describe_targets
 from lanewise.isa.asynchronous import async_instruction
-from lanewise.isa.launch_limits import CLUSTERS_SINCE
+from lanewise.isa.multiprocessor import CLUSTERS_SINCE
 from lanewise.machine import abi
 from lanewise.machine.abi import aligned
 from lanewise.machine.errors import Refused, Unsupported

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from lanewise.errors import LanewiseError
 from lanewise.isa.asynchronous.descriptor import KINDS, InstructionDescriptor, Product, product_of
-from lanewise.isa.tensor_memory.scale_factors import first_bytes
+from lanewise.isa.tensor_memory.accumulators import first_bytes
 
 _KINDS = tuple(KINDS.values())
 #: The bits of the number: the kind, then flags, then the number of the arch.

@@ -22,8 +22,15 @@ from lanewise.arith.plain_engine import cut_for
 from lanewise.isa.asynchronous.descriptor import KINDS, InstructionDescriptor
 from lanewise.isa.asynchronous.products import tcgen05_instruction
 from lanewise.isa.matrix_descriptor import Major
-from lanewise.isa.tensor_memory.accumulators import METADATA, Region, block_rows, metadata_place, regions
-from lanewise.isa.tensor_memory.scale_factors import factor_columns, further_columns
+from lanewise.isa.tensor_memory.accumulators import (
+    METADATA,
+    Region,
+    block_rows,
+    factor_columns,
+    further_columns,
+    metadata_place,
+    regions,
+)
 from lanewise.jit import ir, machine_code
 from lanewise.jit.host_memory import address, zeroed_bytes
 from lanewise.jit.simd import Type, Value, f32, i8, i16, u8

@@ -8,9 +8,15 @@ from typing import NamedTuple
 
 from lanewise.isa.asynchronous.descriptor import InstructionDescriptor
 from lanewise.isa.tensor_memory import copy_shapes
-from lanewise.isa.tensor_memory.accumulators import METADATA, PARTITION, Region, block_rows, regions
+from lanewise.isa.tensor_memory.accumulators import (
+    METADATA,
+    PARTITION,
+    Region,
+    block_rows,
+    factor_place,
+    regions,
+)
 from lanewise.isa.tensor_memory.load_shapes import LoadShape
-from lanewise.isa.tensor_memory.scale_factors import factor_place
 from lanewise.machine.program.ops import Op
 from lanewise.machine.tensor_core.tcgen05_form import Form, checked_descriptor
 from lanewise.machine.tensor_memory.copies import SHIFTED_COLUMNS, SHIFTED_ROWS

@@ -8,8 +8,15 @@ import ctypes
 import hashlib
 from typing import TYPE_CHECKING, Annotated
 
-from lanewise.isa.launch_limits import LARGEST_BLOCK, LARGEST_GRID, MOST_THREADS, STATIC_SHARED_BYTES
-from lanewise.isa.multiprocessor import MOST_REGISTERS, REGISTERS, WARP
+from lanewise.isa.multiprocessor import (
+    LARGEST_BLOCK,
+    LARGEST_GRID,
+    MOST_REGISTERS,
+    MOST_THREADS,
+    REGISTERS,
+    STATIC_SHARED_BYTES,
+    WARP,
+)
 from lanewise.virtual_gpu.driver.entry_points import I32, U32, U64, Handle, Pointer
 from lanewise.virtual_gpu.driver.results import DriverError, Result
 from lanewise.virtual_gpu.driver.state import DRIVER_VERSION, write_text

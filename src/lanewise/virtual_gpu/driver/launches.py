@@ -7,9 +7,8 @@ from typing import Annotated, Any, TypeVar
 
 from lanewise.errors import LanewiseError
 from lanewise.isa.archs import arch_number
-from lanewise.isa.im2col_map import LEAST_AXES, Im2colTensor
 from lanewise.isa.multiprocessor import WARP
-from lanewise.isa.tensor_map import MappedTensor, TiledTensor
+from lanewise.isa.tensor_map import LEAST_AXES, Im2colTensor, MappedTensor, TiledTensor
 from lanewise.isa.tensor_map_fields import (
     EVERY_TYPE,
     FIELD,

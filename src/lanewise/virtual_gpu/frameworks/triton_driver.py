@@ -19,10 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
 
 from lanewise.errors import LanewiseError
-from lanewise.isa.im2col_map import Im2colTensor
-from lanewise.isa.launch_limits import MOST_THREADS
-from lanewise.isa.multiprocessor import MOST_REGISTERS
-from lanewise.isa.tensor_map import TiledTensor
+from lanewise.isa.multiprocessor import MOST_REGISTERS, MOST_THREADS
+from lanewise.isa.tensor_map import Im2colTensor, TiledTensor
 from lanewise.isa.tensor_map_fields import L2_PROMOTIONS
 from lanewise.ptx import Shape
 from lanewise.ptx.host_tensors import host_array

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Annotated
 
-from lanewise.isa.launch_limits import LARGEST_BLOCK, LARGEST_GRID, MOST_THREADS
+from lanewise.isa.multiprocessor import LARGEST_BLOCK, LARGEST_GRID, MOST_THREADS
 from lanewise.virtual_gpu.driver import Driver, DriverError, Result
 from lanewise.virtual_gpu.driver.entry_points import I32, U32, U64, Handle, Pointer, Text
 from lanewise.virtual_gpu.driver.state import PerThread

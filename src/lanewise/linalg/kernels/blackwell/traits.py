@@ -8,7 +8,7 @@ from functools import cached_property
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, u8
 from lanewise.isa import Instruction
-from lanewise.isa.launch_limits import shared_bytes_of
+from lanewise.isa.multiprocessor import shared_bytes_of
 from lanewise.linalg.block_scaling import BLOCK_FORMATS, SWIZZLED_BYTES, SWIZZLED_FACTORS, BlockFormat
 from lanewise.linalg.kernels.tile_traits import TileTraits, compiled_in, has_aligned_rows
 from lanewise.linalg.plan import Plan

@@ -13,7 +13,7 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import s32, tf32
-from lanewise.isa.launch_limits import LARGEST_GRID
+from lanewise.isa.multiprocessor import LARGEST_GRID
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.arrays import COUNTER_BYTES, Memory, Pointers, flat
 from lanewise.linalg.kernels.copies.launches import copied, loaded, require_copies

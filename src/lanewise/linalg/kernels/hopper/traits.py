@@ -13,7 +13,7 @@ from math import gcd
 
 from lanewise import isa
 from lanewise.isa import Instruction
-from lanewise.isa.launch_limits import shared_bytes_of
+from lanewise.isa.multiprocessor import shared_bytes_of
 from lanewise.linalg.kernels.tile_traits import TileTraits, compiled_in, has_aligned_rows
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Epilogue, Problem

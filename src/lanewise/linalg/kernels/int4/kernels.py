@@ -15,7 +15,7 @@ from typing import Any
 from lanewise import lang as lw
 from lanewise.formats import Format, f32
 from lanewise.isa import Instruction, instruction
-from lanewise.isa.launch_limits import shared_bytes_of
+from lanewise.isa.multiprocessor import shared_bytes_of
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.family import Launch, residual_strides

@@ -9,7 +9,7 @@ from lanewise.errors import LanewiseError
 from lanewise.formats import Format, f64
 from lanewise.isa import Instruction, instruction
 from lanewise.isa.archs import arch_number
-from lanewise.isa.launch_limits import MOST_THREADS, shared_bytes_of
+from lanewise.isa.multiprocessor import MOST_THREADS, shared_bytes_of
 from lanewise.linalg.kernels.tile_traits import TileTraits
 from lanewise.linalg.kernels.warp.tiles import LANES, PIECE, TileShape
 from lanewise.linalg.plan import Plan

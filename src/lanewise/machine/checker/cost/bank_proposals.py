@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lanewise.isa.launch_limits import STATIC_SHARED_BYTES
+from lanewise.isa.multiprocessor import STATIC_SHARED_BYTES
 from lanewise.layout import Swizzle
 from lanewise.machine.analysis.pointer_provenance import shared_variables
 from lanewise.machine.checker.cost.launch_costs import AccessCost, LaunchCosts

@@ -9,9 +9,8 @@ from contextlib import contextmanager
 
 from lanewise.isa.asynchronous.descriptor import KINDS, Product
 from lanewise.isa.matrix_descriptor import PIECE_BYTES, TCGEN05_FIELD, TCGEN05_VERSION, Major
-from lanewise.isa.tensor_memory.accumulators import METADATA
+from lanewise.isa.tensor_memory.accumulators import FACTORS_OF_WORD, METADATA, ROWS_OF_WORDS
 from lanewise.isa.tensor_memory.copy_shapes import EXPANSIONS, SHAPES, CopyShape
-from lanewise.isa.tensor_memory.scale_factors import FACTORS_OF_WORD, ROWS_OF_WORDS
 from lanewise.jit.compiled_functions import Function, signature_only
 from lanewise.jit.lane_functions import address_of
 from lanewise.jit.restricted_python import compiled, inlined
