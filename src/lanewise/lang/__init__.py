@@ -96,13 +96,12 @@ from lanewise.lang.tiles.gemm import gemm
 from lanewise.lang.tiles.partition import local_partition
 from lanewise.lang.tiles.register_tensor import clear, fill, make_fragment_like
 from lanewise.lang.tiles.tensor import local_tile, make_identity_tensor, make_tensor
-from lanewise.lang.trace.arithmetic import mul_wide
 from lanewise.lang.trace.builder import arch, tracing
-from lanewise.lang.trace.compare import where
 from lanewise.lang.trace.convert import bitcast, pack, unpack
-from lanewise.lang.trace.division import truncated_div as div
-from lanewise.lang.trace.division import truncated_rem as rem
 from lanewise.lang.trace.errors import KernelError
+from lanewise.lang.trace.operators import mul_wide, where
+from lanewise.lang.trace.operators import truncated_div as div
+from lanewise.lang.trace.operators import truncated_rem as rem
 from lanewise.lang.trace.special_registers import (
     block_dim,
     block_idx,

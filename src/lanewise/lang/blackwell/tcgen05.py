@@ -9,8 +9,7 @@ from lanewise.lang.blackwell.tmem import TensorMemory
 from lanewise.lang.hopper.mbarrier import Mbarrier, Mbarriers, barrier_address
 from lanewise.lang.hopper.tma import multicast_mask
 from lanewise.lang.matrix.descriptor import Descriptor
-from lanewise.lang.matrix.tcgen05_forms import emit_tcgen05, group_word
-from lanewise.lang.matrix.tensor_memory import TmemMatrix
+from lanewise.lang.matrix.tensor_memory import TmemMatrix, emit_tcgen05, group_word
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.ir import Address
 from lanewise.lang.trace.scalar import Scalar, scalar

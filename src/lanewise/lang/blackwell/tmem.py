@@ -16,8 +16,15 @@ from lanewise.isa.asynchronous.products import Tcgen05Instruction
 from lanewise.isa.tensor_memory.accumulators import COLUMNS
 from lanewise.lang.hopper import cluster
 from lanewise.lang.intrinsics.sync import syncthreads
-from lanewise.lang.matrix.tcgen05_forms import emit_tcgen05, group_word
-from lanewise.lang.matrix.tensor_memory import ROWS_IN_ALL_LANES, Spread, TmemMatrix, columns_u32, whole
+from lanewise.lang.matrix.tensor_memory import (
+    ROWS_IN_ALL_LANES,
+    Spread,
+    TmemMatrix,
+    columns_u32,
+    emit_tcgen05,
+    group_word,
+    whole,
+)
 from lanewise.lang.memory.addresses import TmemAddresses
 from lanewise.lang.memory.array import shared
 from lanewise.lang.memory.view import View

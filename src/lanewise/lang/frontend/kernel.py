@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, overload
 from lanewise.engines import SHOW_HTML
 from lanewise.hints import called, instead_of_attribute
 from lanewise.isa import find_arch
-from lanewise.lang.frontend.block_needs import BlockNeeds
-from lanewise.lang.frontend.launching import ConfiguredKernel
+from lanewise.lang.frontend.launching import BlockNeeds, ConfiguredKernel
 from lanewise.lang.frontend.parameters import Parameter, declaration, read_parameters, traced_argument
 from lanewise.lang.frontend.source import RewrittenFunction, read_annotations
 from lanewise.lang.trace.builder import Builder, current, tracing, use_builder

@@ -7,22 +7,20 @@ lists and attributes do so too where several locations hold one; what else is sh
 
 from collections import defaultdict
 
-from lanewise.lang.frontend.aliases import may_be_aliases_of, may_be_one, note_uncertain
 from lanewise.lang.frontend.containers import contents, empty_copy, frozen_with, identity, set_contents
-from lanewise.lang.frontend.heap import Container, Held, State
-from lanewise.lang.frontend.join import difference
+from lanewise.lang.frontend.heap import Container, Held, State, may_be_aliases_of, may_be_one, note_uncertain
 from lanewise.lang.frontend.merge import (
     CarriedValues,
     Undefined,
     convert_to_carried,
+    difference,
     is_same_value,
     parallel_move,
 )
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.constants import default_dtype
 from lanewise.lang.trace.ir import Register
 from lanewise.lang.trace.pytrees import AnyValue, Node
-from lanewise.lang.trace.scalar import Scalar, literal, scalar
+from lanewise.lang.trace.scalar import Scalar, default_dtype, literal, scalar
 from lanewise.lang.trace.traced import describe, is_number, plain_number
 from lanewise.lang.trace.types import register_kind
 

@@ -7,10 +7,17 @@ import math
 from typing import Any
 
 from lanewise.formats import Format, bf16, f16, f32, f64
-from lanewise.lang.trace.arithmetic import absolute, mul
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.division import floordiv
-from lanewise.lang.trace.operators import NARROW, compute, number_operand, refuse_dtype, same_dtype_operands
+from lanewise.lang.trace.operators import (
+    NARROW,
+    absolute,
+    compute,
+    floordiv,
+    mul,
+    number_operand,
+    refuse_dtype,
+    same_dtype_operands,
+)
 from lanewise.lang.trace.scalar import Scalar, literal, scalar
 from lanewise.lang.trace.traced import Traced, describe, is_number, plain_number
 from lanewise.lang.trace.types import (

@@ -24,8 +24,8 @@ from lanewise.lang.intrinsics.warp import (
 )
 from lanewise.lang.memory.array import Array, shared
 from lanewise.lang.trace.builder import arch, current
-from lanewise.lang.trace.compare import where
 from lanewise.lang.trace.ir import Operation
+from lanewise.lang.trace.operators import where
 from lanewise.lang.trace.pytrees import Snapshot, map_leaves
 from lanewise.lang.trace.scalar import Scalar, literal, scalar
 from lanewise.lang.trace.special_registers import block_dim, lane_id, thread_rank, warp_id

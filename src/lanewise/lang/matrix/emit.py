@@ -1,6 +1,6 @@
 """The catalogue's instructions emitting themselves in a kernel: mma, ldmatrix, stmatrix and movmatrix.
 
-`Instruction.__call__` comes here when an operand is traced. WMMA has functions of its own in `wmma/`.
+`Instruction.__call__` comes here when an operand is traced. WMMA has functions of its own in `wmma.py`.
 """
 
 from typing import Any

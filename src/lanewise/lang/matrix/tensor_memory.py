@@ -1,16 +1,17 @@
-"""Matrices in tensor memory: what a warp loads and stores of them, and which element a thread holds.
+"""Tensor memory: which forms of tcgen05 a kernel may have, and matrices that warps load and store.
 
-Allocation is in `blackwell/tmem.py`; where the accumulators of tcgen05.mma lie is decided in
-`isa/tensor_memory/accumulators.py`.
+Allocation is in `blackwell/tmem.py`, the product in `tcgen05.py`; where the accumulators of tcgen05.mma lie
+is decided in `isa/tensor_memory/accumulators.py`.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from lanewise.errors import IllegalInstruction
 from lanewise.formats import Format
+from lanewise.isa.asynchronous import async_instruction
 from lanewise.isa.tensor_memory.accumulators import LANES, PARTITION, regions
-from lanewise.lang.matrix.tcgen05_forms import emit_tcgen05
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.ir import Address, Register
 from lanewise.lang.trace.packed_register import pack_register, register_dtype, unpack_register
@@ -19,6 +20,35 @@ from lanewise.lang.trace.scalar import Scalar, scalar
 from lanewise.lang.trace.special_registers import lane_id, warp_id
 from lanewise.lang.trace.traced import describe
 from lanewise.lang.trace.types import dtype_name, register_kind, u32
+
+#: The target of kernels that are traced for no arch.
+_TARGET = "sm_100a"
+
+
+def emit_tcgen05(text: str, *operands: object) -> None:
+    """Emit a form of tcgen05, and note which targets have it."""
+    require_tcgen05(text)
+    current().emit(text, *operands)
+
+
+def require_tcgen05(text: str) -> None:
+    """Note that the kernel has a form of tcgen05; an error if the arch that is traced for lacks it."""
+    builder, instruction = current(), async_instruction(text)
+    try:
+        arch = instruction.require(builder.arch or _TARGET)
+    except IllegalInstruction as error:
+        raise builder.error(f'{error}: launch or trace the kernel with arch="{_TARGET}"') from None
+    builder.need_specific(text, arch, instruction.since)
+
+
+def group_word(cta_group: object) -> str:
+    """Return the word of an instruction of one block, or of a pair of blocks."""
+    if isinstance(cta_group, bool) or cta_group not in (1, 2):
+        raise current().error(
+            f"cta_group is 1 (this block) or 2 (the pair of blocks of a cluster), not {describe(cta_group)}"
+        )
+    return f"cta_group::{cta_group}"
+
 
 #: Registers of a thread that one load or store moves at most.
 _MOST_REGISTERS = 128

@@ -9,12 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from lanewise.formats import Format
-from lanewise.lang.memory.layout_index import Offsets, wide_sum
+from lanewise.lang.memory.layout_index import Offsets, Piece, piece_at, run_of, swizzled, wide_sum
 from lanewise.lang.memory.pointer import Pointer
-from lanewise.lang.memory.swizzle import Piece, piece_at, run_of, swizzled
-from lanewise.lang.trace.arithmetic import mul, mul_wide
-from lanewise.lang.trace.bitwise import xor
 from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.operators import mul, mul_wide, xor
 from lanewise.lang.trace.scalar import Scalar, literal
 from lanewise.lang.trace.types import i32, i64, u32
 from lanewise.layout import Swizzle

@@ -12,9 +12,8 @@ from lanewise.errors import LanewiseError
 from lanewise.formats import Format
 from lanewise.isa.launch_limits import MOST_SHARED_BYTES
 from lanewise.lang.memory.addresses import StridedAddresses, SwizzledAddresses
-from lanewise.lang.memory.layout_index import UNKNOWN, index_of
+from lanewise.lang.memory.layout_index import UNKNOWN, index_of, piece_at
 from lanewise.lang.memory.pointer import Pointer
-from lanewise.lang.memory.swizzle import piece_at
 from lanewise.lang.memory.view import View
 from lanewise.lang.trace.builder import current, tracing
 from lanewise.lang.trace.ir import Symbol, Variable

@@ -9,12 +9,11 @@ from math import gcd
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from lanewise.formats import Format
-from lanewise.lang.memory.swizzle import Piece
-from lanewise.lang.trace.arithmetic import mul
+from lanewise.lang.memory.layout_index import Piece
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.compare import compare
 from lanewise.lang.trace.convert import convert
 from lanewise.lang.trace.ir import Address, Register, Symbol
+from lanewise.lang.trace.operators import compare, mul
 from lanewise.lang.trace.packed_register import pack_register, unpack_register
 from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar, scalar

@@ -14,9 +14,8 @@ from lanewise.lang.memory.view import View
 from lanewise.lang.tiles.copy_atoms import AtomCopy, emit_copy_atom
 from lanewise.lang.tiles.register_tensor import RegisterTensor
 from lanewise.lang.tiles.tensor import as_view
-from lanewise.lang.trace.bitwise import bitwise
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.compare import as_predicate, compare
+from lanewise.lang.trace.operators import as_predicate, bitwise, compare
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.traced import describe
 from lanewise.lang.trace.types import storage_bytes

@@ -15,11 +15,10 @@ from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.memory.view import View
 from lanewise.lang.tiles.register_tensor import RegisterTensor, as_register
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.compare import where
-from lanewise.lang.trace.constants import constant_text
 from lanewise.lang.trace.convert import bitcast
 from lanewise.lang.trace.ir import Operation, Register
-from lanewise.lang.trace.scalar import Scalar, literal
+from lanewise.lang.trace.operators import where
+from lanewise.lang.trace.scalar import Scalar, constant_text, literal
 from lanewise.lang.trace.types import dtype_name, storage_bytes, u32
 
 

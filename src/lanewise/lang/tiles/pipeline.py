@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from lanewise.lang.hopper.mbarrier import Mbarrier, mbarrier
-from lanewise.lang.trace.bitwise import xor
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.compare import where
+from lanewise.lang.trace.operators import where, xor
 from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar, literal
 from lanewise.lang.trace.types import i32

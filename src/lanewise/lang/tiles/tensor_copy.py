@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from lanewise.atoms import Copy_Atom
 from lanewise.isa.tensor_memory import load_shapes
-from lanewise.lang.matrix.tcgen05_forms import emit_tcgen05
+from lanewise.lang.matrix.tensor_memory import emit_tcgen05
 from lanewise.lang.memory.addresses import TmemAddresses
 from lanewise.lang.memory.view import View
 from lanewise.lang.tiles.register_tensor import RegisterTensor, as_register

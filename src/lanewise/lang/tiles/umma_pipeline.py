@@ -10,7 +10,7 @@ from lanewise.lang.blackwell import clc, tcgen05
 from lanewise.lang.hopper import cluster
 from lanewise.lang.hopper.mbarrier import Mbarrier
 from lanewise.lang.intrinsics.sync import fence_proxy_async
-from lanewise.lang.matrix.tcgen05_forms import group_word
+from lanewise.lang.matrix.tensor_memory import group_word
 from lanewise.lang.memory.array import shared
 from lanewise.lang.tiles.copy_atoms import guard_since
 from lanewise.lang.tiles.pipeline import Pipeline, PipelineState

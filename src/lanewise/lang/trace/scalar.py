@@ -1,22 +1,69 @@
 """Scalar: one value of a dtype in a register, or a constant, with Python's operators.
 
-Operators are in `arithmetic.py`, `division.py`, `bitwise.py` and `compare.py`, conversions in `convert.py`;
-each enters its functions into `OPERATORS`, so that this module depends on none of them.
+Operators are in `operators.py`, conversions in `convert.py`; both enter their functions into `OPERATORS`, so
+that this module depends on neither.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsFloat, TypeAlias, overload
 
 from lanewise.errors import LanewiseError
-from lanewise.formats import Format, bf16, f16
+from lanewise.formats import Format, bf16, f16, f32, f64
 from lanewise.hints import instead_of_attribute
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.constants import constant_text, default_dtype, float_constant
 from lanewise.lang.trace.ir import Register
 from lanewise.lang.trace.traced import Traced, describe, is_number, plain_number, refuse
-from lanewise.lang.trace.types import PAIRS, dtype_name, is_float, is_int, pred, register_kind
+from lanewise.lang.trace.types import PAIRS, dtype_name, i32, is_float, is_int, pred, register_kind
+
+
+def constant_text(dtype: Format, value: Any) -> str:
+    """Return a number as PTX writes it in a dtype.
+
+    >>> constant_text(f32, 1.0), constant_text(i32, -3), constant_text(f16, 1.0)
+    ('0f3F800000', '-3', '0x3C00')
+    """
+    if dtype is f32:
+        return f"0f{struct.unpack('<I', struct.pack('<f', value))[0]:08X}"
+    if dtype is f64:
+        return f"0d{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    if dtype is f16:
+        return f"0x{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
+    if is_float(dtype):
+        return f"0x{int(dtype.encode([value])[0]):04X}"
+    return str(int(value))
+
+
+def _nearest(number: float, dtype: Format) -> float:
+    """Return the number of a float format that is nearest to another."""
+    code = {f64: "<d", f32: "<f", f16: "<e"}.get(dtype)
+    if code is None:
+        return float(dtype.decode(dtype.encode([number]))[0])
+    return float(struct.unpack(code, struct.pack(code, number))[0])
+
+
+def float_constant(value: Any, dtype: Format) -> float:
+    """Return a Python number as a float dtype holds it: floats are rounded, integers must be exact."""
+    number = float(value)
+    if isinstance(value, int) and number == value and abs(number) <= dtype.max:
+        if _nearest(number, dtype) == number:
+            return number
+    elif isinstance(value, float) and (number != number or abs(number) == float("inf") or dtype is f64):
+        return number
+    elif isinstance(value, float) and abs(number) <= dtype.max:
+        return _nearest(number, dtype)
+    exact = "exactly " if isinstance(value, int) else ""
+    raise current().error(f"{value} is not {exact}representable in {dtype.name} (up to {dtype.max})")
+
+
+def default_dtype(value: object) -> Format:
+    """Return the dtype of a Python number where nothing else decides: pred, i32 or f32."""
+    if isinstance(value, bool):
+        return pred
+    return i32 if isinstance(value, int) else f32
+
 
 if TYPE_CHECKING:
     from lanewise.numpy_types import AnyDtype

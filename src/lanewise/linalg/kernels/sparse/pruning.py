@@ -10,7 +10,7 @@ from functools import cache
 from lanewise import lang as lw
 from lanewise.formats import Format, u8
 from lanewise.lang.frontend.kernel import Kernel
-from lanewise.lang.matrix.element_coordinates import element_coordinates
+from lanewise.lang.matrix.fragment import element_coordinates
 from lanewise.linalg.kernels.hopper.traits import LINE, ROWS, SPARSE_GROUP, WARPGROUP, metadata_words
 from lanewise.linalg.kernels.sparse.metadata import metadata_shape, sparse_instruction
 
