@@ -5,7 +5,7 @@ in this order, and each imports only itself and those before it:
 
 trace → versions → memory → matrix → intrinsics → wmma → hopper → blackwell → tiles → frontend
 
-What only some kernels need, such as TMA, is loaded when it is first asked for.
+What only some kernels need, such as TMA and tiles, is loaded when it is first asked for.
 """
 
 from importlib import import_module
@@ -91,11 +91,6 @@ from lanewise.lang.intrinsics.warp import (
 from lanewise.lang.matrix.fragment import Fragment
 from lanewise.lang.memory.array import dynamic_shared, local, shared, tensor
 from lanewise.lang.memory.pointer import Pointer, pointer
-from lanewise.lang.tiles.copy import copy, inside
-from lanewise.lang.tiles.gemm import gemm
-from lanewise.lang.tiles.partition import local_partition
-from lanewise.lang.tiles.register_tensor import clear, fill, make_fragment_like
-from lanewise.lang.tiles.tensor import local_tile, make_identity_tensor, make_tensor
 from lanewise.lang.trace.builder import arch, tracing
 from lanewise.lang.trace.convert import bitcast, pack, unpack
 from lanewise.lang.trace.errors import KernelError
@@ -149,14 +144,20 @@ if TYPE_CHECKING:
     from lanewise.lang.intrinsics.reductions import block_reduce, block_scan, warp_reduce, warp_scan
     from lanewise.lang.matrix.descriptor import make_gmma_desc, make_umma_desc
     from lanewise.lang.memory.vectors import vectorized
-    from lanewise.lang.tiles.pipeline import Pipeline, PipelineState
-    from lanewise.lang.tiles.scheduler import PersistentTiles
-    from lanewise.lang.tiles.tma_copy import make_tma_copy, tma_partition
-    from lanewise.lang.tiles.umma_pipeline import (
+    from lanewise.lang.tiles.copy import copy, inside
+    from lanewise.lang.tiles.gemm import gemm
+    from lanewise.lang.tiles.partition import local_partition
+    from lanewise.lang.tiles.pipeline import (
+        Pipeline,
         PipelineCLCFetchAsync,
+        PipelineState,
         PipelineTmaUmmaAsync,
         PipelineUmmaAsync,
     )
+    from lanewise.lang.tiles.register_tensor import clear, fill, make_fragment_like
+    from lanewise.lang.tiles.scheduler import PersistentTiles
+    from lanewise.lang.tiles.tensor import local_tile, make_identity_tensor, make_tensor
+    from lanewise.lang.tiles.tma_copy import make_tma_copy, tma_partition
 else:
     from lanewise.lang.memory.array import Array
     from lanewise.lang.trace.types import (
@@ -193,9 +194,13 @@ _HOMES = {
     "intrinsics.reductions": "block_reduce block_scan warp_reduce warp_scan",
     "matrix.descriptor": "make_gmma_desc make_umma_desc",
     "memory.vectors": "vectorized",
-    "tiles.pipeline": "Pipeline PipelineState",
-    "tiles.umma_pipeline": "PipelineCLCFetchAsync PipelineTmaUmmaAsync PipelineUmmaAsync",
+    "tiles.copy": "copy inside",
+    "tiles.gemm": "gemm",
+    "tiles.partition": "local_partition",
+    "tiles.pipeline": ("Pipeline PipelineState PipelineCLCFetchAsync PipelineTmaUmmaAsync PipelineUmmaAsync"),
+    "tiles.register_tensor": "clear fill make_fragment_like",
     "tiles.scheduler": "PersistentTiles",
+    "tiles.tensor": "local_tile make_identity_tensor make_tensor",
     "tiles.tma_copy": "make_tma_copy tma_partition",
 }
 _LATER = {name: home for home, names in _HOMES.items() for name in names.split()}

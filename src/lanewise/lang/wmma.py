@@ -85,15 +85,10 @@ class FragmentElements(Node):
     """`fragment.x`: the elements that this lane holds (for u4, s4 and b1, the words they are stored in)."""
 
     __slots__ = ("_fragment",)
+    CHILDREN = ("_fragment",)
 
     def __init__(self, fragment: fragment) -> None:
         self._fragment = fragment
-
-    def children(self) -> list[Any]:
-        return [self._fragment]
-
-    def with_children(self, children: list[Any], fresh: bool = False) -> FragmentElements:
-        return FragmentElements(children[0])
 
     def __len__(self) -> int:
         return self._fragment.num_storage_elements
@@ -130,6 +125,9 @@ class FragmentElements(Node):
 
     def __iter__(self) -> Iterator[Scalar]:
         return (self[index] for index in range(len(self)))
+
+    def __str__(self) -> str:
+        return f"the elements of {self._fragment}"
 
 
 class fragment(Node):
@@ -244,9 +242,6 @@ class fragment(Node):
             f"a {self.use.name} fragment of {self.m}×{self.n}×{self.k} {dtype_name(self.dtype)}",
             stride=True,
         )
-
-    def __repr__(self) -> str:
-        return f"<{self}>"
 
     def __str__(self) -> str:
         order = f", {self.layout.name}" if self.layout is not None else ""

@@ -6,8 +6,6 @@ to begin, which then never begins, and compute its tile themselves.
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise.lang.hopper.mbarrier import barrier_address
 from lanewise.lang.memory.array import shared
 from lanewise.lang.memory.pointer import Pointer
@@ -28,15 +26,10 @@ class Response(Node):
     """The answer to a request, 16 bytes of shared memory: `read()` it after its mbarrier is complete."""
 
     __slots__ = ("pointer",)
+    CHILDREN = ("pointer",)
 
     def __init__(self, pointer: Pointer) -> None:
         self.pointer = pointer
-
-    def children(self) -> list[Any]:
-        return [self.pointer]
-
-    def with_children(self, children: list[Any], fresh: bool = False) -> Response:
-        return Response(children[0])
 
     @property
     def address(self) -> Address:

@@ -49,15 +49,10 @@ class TensorMemory(Node):
     """
 
     __slots__ = ("address", "columns", "cta_group", "warp")
+    CHILDREN = ("address",)
 
     def __init__(self, address: Scalar, columns: int, cta_group: int, warp: int) -> None:
         self.address, self.columns, self.cta_group, self.warp = address, columns, cta_group, warp
-
-    def children(self) -> list[Any]:
-        return [self.address]
-
-    def with_children(self, children: list[Any], fresh: bool = False) -> TensorMemory:
-        return TensorMemory(children[0], self.columns, self.cta_group, self.warp)
 
     def accumulator(self, mma: Instruction, column: Any = 0) -> TmemMatrix:
         """Return the accumulator of a product, which begins at a column: the part of D that this block holds.
@@ -129,9 +124,6 @@ class TensorMemory(Node):
         text = f"tcgen05.dealloc.{group_word(self.cta_group)}.sync.aligned.b32"
         with _OneWarp(self.warp):
             emit_tcgen05(text, self.address.in_register, str(self.columns))
-
-    def __repr__(self) -> str:
-        return f"<{self}>"
 
     def __str__(self) -> str:
         return f"{self.columns} columns of tensor memory"

@@ -28,15 +28,10 @@ class Mbarrier(Node):
     """One barrier in shared memory: `init`, `arrive`, `expect`, `wait`, and the same one of another block."""
 
     __slots__ = ("pointer",)
+    CHILDREN = ("pointer",)
 
     def __init__(self, pointer: Pointer) -> None:
         self.pointer = pointer
-
-    def children(self) -> list[Any]:
-        return [self.pointer]
-
-    def with_children(self, children: list[Any], fresh: bool = False) -> Mbarrier:
-        return Mbarrier(children[0])
 
     def named(self, name: str) -> None:
         """Give the variable in the PTX the Python name that the barrier is bound to."""
@@ -132,9 +127,6 @@ class Mbarrier(Node):
         )
         return Mbarrier(Pointer(u64, "shared::cluster", address, 0, _BYTES))
 
-    def __repr__(self) -> str:
-        return f"<{self}>"
-
     def __str__(self) -> str:
         return f"an mbarrier in {self.pointer.space} memory"
 
@@ -143,15 +135,10 @@ class Mbarriers(Node):
     """An array of barriers in shared memory: `bars[i]`, with a Python or a traced index."""
 
     __slots__ = ("count", "pointer")
+    CHILDREN = ("pointer",)
 
     def __init__(self, pointer: Pointer, count: int) -> None:
         self.pointer, self.count = pointer, count
-
-    def children(self) -> list[Any]:
-        return [self.pointer]
-
-    def with_children(self, children: list[Any], fresh: bool = False) -> Mbarriers:
-        return Mbarriers(children[0], self.count)
 
     def named(self, name: str) -> None:
         """Give the variable in the PTX the Python name that the barriers are bound to."""
@@ -185,9 +172,6 @@ class Mbarriers(Node):
         """Prepare every barrier for phases of `count` arrivals; one thread does it."""
         for barrier in self:
             barrier.init(count)
-
-    def __repr__(self) -> str:
-        return f"<{self}>"
 
     def __str__(self) -> str:
         return f"{self.count} mbarriers in {self.pointer.space} memory"

@@ -72,9 +72,6 @@ class TensorMap(Traced):
             )
         return prod(self.kind.box) * storage_bytes(self.dtype)
 
-    def __repr__(self) -> str:
-        return f"<{self}>"
-
     def __str__(self) -> str:
         return f"the tensor map {self.name!r}, {self.kind!r}"
 

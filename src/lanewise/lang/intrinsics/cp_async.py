@@ -1,6 +1,6 @@
 """cp.async: copies from global to shared memory that run on while the kernel computes.
 
-Tiled copies that use them are in `tiles/copy_atoms.py`.
+Tiled copies that use them are in `tiles/copy.py`.
 """
 
 from typing import Any

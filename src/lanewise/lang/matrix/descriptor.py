@@ -59,21 +59,10 @@ class Descriptor(Node):
     """
 
     __slots__ = ("bits", "described", "origin")
+    CHILDREN = ("bits",)
 
     def __init__(self, bits: Scalar, described: DescribedLayout, origin: tuple[int, int] = (0, 0)) -> None:
         self.bits, self.described, self.origin = bits, described, origin
-
-    def children(self) -> list[Any]:
-        return [self.bits]
-
-    def with_children(self, children: list[Any], fresh: bool = False) -> Descriptor:
-        return Descriptor(children[0], self.described, self.origin)
-
-    def same_kind(self, other: object) -> bool:
-        return isinstance(other, Descriptor) and (self.described, self.origin) == (
-            other.described,
-            other.origin,
-        )
 
     @property
     def dtype(self) -> Format:
@@ -165,9 +154,6 @@ class Descriptor(Node):
             raise current().error(f"{what}: {error}") from None
         if reason:
             raise current().error(f"{what} reads {rows} × {k} elements, and {self} {reason}")
-
-    def __repr__(self) -> str:
-        return f"<{self}>"
 
     def __str__(self) -> str:
         mine = self.described

@@ -163,9 +163,6 @@ class Fragment(Node):
         """Return (row, column) in the matrix of this lane's `index`-th element."""
         return element_coordinates(self.operand, index)
 
-    def __repr__(self) -> str:
-        return f"<{self}>"
-
     def __str__(self) -> str:
         return f"the fragment of {self.operand.title}"
 

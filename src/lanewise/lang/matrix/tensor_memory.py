@@ -104,19 +104,10 @@ class TmemMatrix(Node):
     """
 
     __slots__ = ("address", "dtype", "slot_bits", "spread")
+    CHILDREN = ("address",)
 
     def __init__(self, address: Scalar, dtype: Format, spread: Spread, slot_bits: int = 32) -> None:
         self.address, self.dtype, self.spread, self.slot_bits = address, dtype, spread, slot_bits
-
-    def children(self) -> list[Any]:
-        return [self.address]
-
-    def with_children(self, children: list[Any], fresh: bool = False) -> TmemMatrix:
-        return TmemMatrix(children[0], self.dtype, self.spread, self.slot_bits)
-
-    def same_kind(self, other: object) -> bool:
-        mine = (self.dtype, self.spread, self.slot_bits)
-        return isinstance(other, TmemMatrix) and mine == (other.dtype, other.spread, other.slot_bits)
 
     @property
     def columns(self) -> int:
@@ -196,9 +187,6 @@ class TmemMatrix(Node):
         address: Scalar = self.address + quarter + further
         return address
 
-    def __repr__(self) -> str:
-        return f"<{self}>"
-
     def __str__(self) -> str:
         spread = self.spread
         rows = spread.rows if spread.parts > 1 else spread.rows * LANES // spread.lanes
@@ -246,9 +234,6 @@ class TmemRow(Node):
         """Return (row, column) of an element in the matrix that it was loaded from."""
         spread, column = self.place
         return spread.place(warp_id() % WARPS * PARTITION + lane_id(), column + index)
-
-    def __repr__(self) -> str:
-        return f"<{self}>"
 
     def __str__(self) -> str:
         return f"{len(self)} elements of {dtype_name(self.dtype)} from tensor memory"

@@ -19,8 +19,36 @@ from lanewise.layout import Swizzle
 from lanewise.layout.int_tuple import Nested
 
 
+class _FromTracedBeginning:
+    """What all kinds of addresses share: those that differ in traced values alone are of one kind."""
+
+    swizzle: Swizzle | None
+    #: The shape of the whole tensor, of those by strides.
+    limits: tuple[Any, ...]
+
+    @property
+    def rank(self) -> int:
+        """The number of modes that offsets have an entry for; 0 if they are integers, in elements."""
+        return 0
+
+    def _kind(self) -> tuple[object, ...]:
+        """Return what is known while tracing."""
+        return (self.rank,)
+
+    def same_kind(self, other: object) -> bool:
+        """Return whether others differ from these in traced values alone."""
+        return isinstance(other, type(self)) and self._kind() == other._kind()
+
+    def prepare(self, offsets: list[Any]) -> None:
+        """Compute here, so that a loop does not, what the addresses of offsets share; here, nothing."""
+
+    def contiguous_run(self) -> int:
+        """Return how many aligned neighbours stay neighbours in memory; 0 for all."""
+        return 0
+
+
 @dataclass(frozen=True)
-class SwizzledAddresses:
+class SwizzledAddresses(_FromTracedBeginning):
     """Memory counted in elements: pointer[outer + swizzle(inner + static + offset)].
 
     `inner` has only the bits of `mask` (-1: any). A swizzle xors bits onto others, so it goes through a sum
@@ -33,10 +61,6 @@ class SwizzledAddresses:
     mask: int = 0
     static: int = 0
     outer: Any = None
-
-    #: Offsets are integers, counted in elements, and not one for each mode.
-    rank = 0
-    limits: tuple[Any, ...] = ()
 
     def traced(self) -> list[Any]:
         """Return the traced values among its fields."""
@@ -51,10 +75,6 @@ class SwizzledAddresses:
             inner=None if self.inner is None else next(rest),
             outer=None if self.outer is None else next(rest),
         )
-
-    def same_kind(self, other: object) -> bool:
-        """Return whether others differ from these in traced values alone."""
-        return isinstance(other, SwizzledAddresses) and self._kind() == other._kind()
 
     def _kind(self) -> tuple[object, ...]:
         return self.swizzle, self.mask, self.static, self.inner is None, self.outer is None
@@ -123,7 +143,6 @@ class SwizzledAddresses:
                 self.pointer_at(low - self.static)
 
     def contiguous_run(self) -> int:
-        """Return how many aligned neighbours stay neighbours behind the swizzle; 0 for all."""
         return 0 if self.swizzle is None else run_of(self.swizzle)
 
     def coordinates(self, offset: int) -> tuple[Any, ...]:
@@ -135,7 +154,7 @@ class SwizzledAddresses:
 
 
 @dataclass(frozen=True)
-class StridedAddresses:
+class StridedAddresses(_FromTracedBeginning):
     """Memory by coordinates: pointer[Σ coordinate · stride], with traced numbers among the strides.
 
     `pointer` is already at the coordinates of `origin`; `limits` is the shape of the whole tensor.
@@ -150,7 +169,6 @@ class StridedAddresses:
 
     @property
     def rank(self) -> int:
-        """The number of modes, which is that of the coordinates of an element."""
         return len(self.strides)
 
     def traced(self) -> list[Any]:
@@ -160,10 +178,6 @@ class StridedAddresses:
     def with_traced(self, values: list[Any]) -> StridedAddresses:
         """Return the same addresses with other traced values."""
         return replace(self, pointer=values[0], origin=tuple(values[1:]))
-
-    def same_kind(self, other: object) -> bool:
-        """Return whether others differ from these in traced values alone."""
-        return isinstance(other, StridedAddresses) and self._kind() == other._kind()
 
     def _kind(self) -> tuple[object, ...]:
         return tuple(map(id, self.strides)), tuple(map(id, self.limits))
@@ -196,27 +210,21 @@ class StridedAddresses:
                 for number in sorted({offset[mode] for offset in offsets} - {0}):
                     mul(stride_product(number, stride), self.pointer.size)
 
-    def contiguous_run(self) -> int:
-        """Return 0: all neighbours stay neighbours."""
-        return 0
-
     def coordinates(self, offset: tuple[int, ...]) -> tuple[Any, ...]:
         """Return the coordinates in the whole tensor of the element so far along each mode."""
         return tuple(wide_sum(first, more) for first, more in zip(self.origin, offset, strict=True))
 
 
 @dataclass(frozen=True)
-class Coordinates:
+class Coordinates(_FromTracedBeginning):
     """The coordinates themselves from `origin` on, in place of addresses in memory."""
 
     origin: tuple[object, ...]
 
     swizzle = None
-    limits: tuple[object, ...] = ()
 
     @property
     def rank(self) -> int:
-        """The number of modes, which is that of the coordinates of an element."""
         return len(self.origin)
 
     @property
@@ -232,10 +240,6 @@ class Coordinates:
         """Return the same addresses with other traced values."""
         return Coordinates(tuple(values))
 
-    def same_kind(self, other: object) -> bool:
-        """Return whether others differ from these in traced values alone."""
-        return isinstance(other, Coordinates) and self.rank == other.rank
-
     def moved(self, total: Offsets, mask: int | None = None) -> Coordinates:
         """Return the addresses from further on."""
         origin = list(self.origin)
@@ -246,13 +250,6 @@ class Coordinates:
     def pointer_at(self, offset: tuple[int, ...]) -> Pointer:
         """Raise the error that coordinates have no memory."""
         return self.pointer
-
-    def prepare(self, offsets: list[tuple[int, ...]]) -> None:
-        """Do nothing, since coordinates have no addresses to compute."""
-
-    def contiguous_run(self) -> int:
-        """Return 0: all neighbours stay neighbours."""
-        return 0
 
     def coordinates(self, offset: tuple[int, ...]) -> tuple[Any, ...]:
         """Return the coordinates so far along each mode."""
@@ -267,7 +264,7 @@ class TensorSpace(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TmemAddresses:
+class TmemAddresses(_FromTracedBeginning):
     """Tensor memory counted in elements from an address on; its lanes lie above its columns."""
 
     base: Scalar
@@ -275,8 +272,6 @@ class TmemAddresses:
     static: int = 0
 
     swizzle = None
-    rank = 0
-    limits: tuple[object, ...] = ()
 
     @property
     def pointer(self) -> Any:
@@ -291,9 +286,8 @@ class TmemAddresses:
         """Return the same addresses with other traced values."""
         return replace(self, base=values[0])
 
-    def same_kind(self, other: object) -> bool:
-        """Return whether others differ from these in traced values alone."""
-        return isinstance(other, TmemAddresses) and (self.dtype, self.static) == (other.dtype, other.static)
+    def _kind(self) -> tuple[object, ...]:
+        return self.dtype, self.static
 
     def moved(self, total: Offsets, mask: int | None = None) -> TmemAddresses:
         """Return the addresses from further on."""
@@ -323,13 +317,6 @@ class TmemAddresses:
         raise current().error(
             "tensor memory is loaded and stored by whole warps: lw.copy(lw.make_tmem_copy(atom, tensor), …)"
         )
-
-    def prepare(self, offsets: list[int]) -> None:
-        """Do nothing: an address and a constant are added where they are used."""
-
-    def contiguous_run(self) -> int:
-        """Return 0: all neighbours stay neighbours."""
-        return 0
 
     def coordinates(self, offset: int) -> tuple[Any, ...]:
         """Raise the error that the coordinates of these elements are not kept."""

@@ -63,6 +63,7 @@ class Array(Node):
     """
 
     __slots__ = ("layout", "pointer")
+    CHILDREN = ("pointer",)
 
     def __init__(self, pointer: Pointer, layout: Any) -> None:
         self.pointer, self.layout = pointer, layout
@@ -72,15 +73,6 @@ class Array(Node):
         if not isinstance(dtype, Format) or layout is None:
             raise LanewiseError("lw.Array[dtype, layout] takes a format and a layout or a shape")
         return ArrayType(Ptr(dtype, storage_bytes(dtype)), as_layout(layout))
-
-    def children(self) -> list[Any]:
-        return [self.pointer]
-
-    def with_children(self, children: list[Any], fresh: bool = False) -> Array:
-        return Array(children[0], self.layout)
-
-    def same_kind(self, other: Any) -> bool:
-        return isinstance(other, Array) and self.layout == other.layout
 
     @property
     def dtype(self) -> Format:
@@ -158,9 +150,6 @@ class Array(Node):
 
     def __iter__(self) -> Any:
         raise current().error("an array is not iterated over: index it in a loop")
-
-    def __repr__(self) -> str:
-        return f"<{self}>"
 
     def __str__(self) -> str:
         return f"an array of {dtype_name(self.dtype)} in {self.space} memory, {self.layout}"

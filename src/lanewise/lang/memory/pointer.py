@@ -365,9 +365,6 @@ class Pointer(Node):
             for start in range(0, len(values), per_register)
         ]
 
-    def __repr__(self) -> str:
-        return f"<{self}>"
-
     def __str__(self) -> str:
         return f"a pointer to {dtype_name(self.dtype)} in {self.space or 'generic'} memory"
 

@@ -23,18 +23,10 @@ class Vectors(Node):
     """Memory as groups of `width` elements: `v[i]` loads one as a tuple, `v[i] = values` stores one."""
 
     __slots__ = ("pointer", "width")
+    CHILDREN = ("pointer",)
 
     def __init__(self, pointer: Pointer, width: int) -> None:
         self.pointer, self.width = pointer, width
-
-    def children(self) -> list[Any]:
-        return [self.pointer]
-
-    def with_children(self, children: list[Any], fresh: bool = False) -> Vectors:
-        return Vectors(children[0], self.width)
-
-    def same_kind(self, other: object) -> bool:
-        return isinstance(other, Vectors) and self.width == other.width
 
     def ptr(self, index: object) -> Pointer:
         """Return the pointer to the first element of a group."""
@@ -55,8 +47,6 @@ class Vectors(Node):
 
     def __str__(self) -> str:
         return f"groups of {self.width} behind {self.pointer}"
-
-    __repr__ = __str__
 
 
 def vectorized(pointer: object, width: int | None = None) -> Vectors:

@@ -126,9 +126,6 @@ class View(Node):
     def __iter__(self) -> Any:
         raise current().error("a tensor in memory is not iterated over: index it in a loop")
 
-    def __repr__(self) -> str:
-        return f"<{self}>"
-
     def __str__(self) -> str:
         if isinstance(self.addresses, Coordinates):
             return f"a tensor of coordinates, of shape {shape_text(self.shape)}"

@@ -221,9 +221,6 @@ class RegisterTensor(Node):
         """Return new registers of the same shape, each element converted."""
         return self if dtype == self.dtype else self.map(lambda value: value.to(dtype))
 
-    def __repr__(self) -> str:
-        return f"<{self}>"
-
     def __str__(self) -> str:
         return f"a tensor of {dtype_name(self.dtype)} in registers, of shape {shape_text(self.shape)}"
 

@@ -83,9 +83,6 @@ class TmaCopy(Traced):
         else:
             tma.reduce(verb, self.map, coordinates, shared, cache=options.get("cache"))
 
-    def __repr__(self) -> str:
-        return f"<{self}>"
-
     def __str__(self) -> str:
         return f"{self.operation} by {self.map}"
 

@@ -6,10 +6,9 @@ Which leaves branches and loops have to carry is decided in `frontend/merge.py`.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.traced import Traced, describe
@@ -18,20 +17,27 @@ from lanewise.lang.trace.traced import Traced, describe
 AnyValue: TypeAlias = Any
 
 
-class Node(Traced, ABC):
+class Node(Traced):
     """A traced value made of other values, as a pointer is of its address and a fragment of its registers."""
 
-    __slots__ = ()
+    __slots__: tuple[str, ...] = ()
     #: Whether assignment changes it in place.
     mutable = False
+    #: The slots with values of the kernel, if all others say what kind of value it is.
+    CHILDREN: ClassVar[tuple[str, ...]] = ()
 
-    @abstractmethod
     def children(self) -> list[AnyValue]:
         """Return the values that this one is made of."""
+        return [getattr(self, name) for name in self.CHILDREN]
 
-    @abstractmethod
     def with_children(self, children: list[AnyValue], fresh: bool = False) -> AnyValue:
         """Return such a value of other children; a mutable one is changed and returned, unless `fresh`."""
+        made = object.__new__(type(self))
+        for name in self.__slots__:
+            setattr(made, name, getattr(self, name))
+        for name, child in zip(self.CHILDREN, children, strict=True):
+            setattr(made, name, child)
+        return made
 
     @property
     def storage(self) -> AnyValue:
@@ -40,7 +46,8 @@ class Node(Traced, ABC):
 
     def same_kind(self, other: AnyValue) -> bool:
         """Return whether another value differs from this one in its children alone."""
-        return type(self) is type(other)
+        kind = [name for name in self.__slots__ if name not in self.CHILDREN] if self.CHILDREN else []
+        return type(self) is type(other) and all(getattr(self, name) == getattr(other, name) for name in kind)
 
 
 def _field_names(value: AnyValue) -> list[str]:

@@ -344,9 +344,6 @@ class Scalar(_Base):
             'traced: write print("x is", x), or lw.printf("x is %f", x)'
         )
 
-    def __repr__(self) -> str:
-        return f"<{describe(self)}>"
-
 
 def literal(value: Any, dtype: Format) -> Scalar:
     """Return a Python number as a constant of a dtype; an error where the dtype has no such number."""

@@ -54,6 +54,9 @@ class Traced:
         """What it is in words, for messages."""
         return str(self)
 
+    def __repr__(self) -> str:
+        return f"<{self.description}>"
+
     def __bool__(self) -> bool:
         raise current().error(
             f"the truth of {describe(self)} is known only when the kernel runs. `if`, `while`, `and`, `or`, "
