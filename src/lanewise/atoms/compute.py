@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lanewise.atoms.gmma import ScaleIn, ScaleOut, scale_out
-from lanewise.atoms.value_types import GAUSS_COMPLEX
+from lanewise.atoms.value_types import GAUSS_COMPLEX, ScaleIn, ScaleOut, scale_out
 from lanewise.errors import LanewiseError
 from lanewise.formats import as_array
 from lanewise.isa import Operand

@@ -1,6 +1,6 @@
 """CUTLASS's names of copy operations: the instruction behind each, or how many bits one thread moves by it.
 
-Layouts are derived from these in `copy_traits.py`.
+Layouts are derived from these in `copy_atom.py`.
 """
 
 import re
@@ -10,7 +10,7 @@ from functools import cache
 
 from lanewise.atoms.names import unknown_name
 from lanewise.atoms.template import read_template
-from lanewise.atoms.tmem_traits import TensorMove, tensor_moves
+from lanewise.atoms.tmem import TensorMove, tensor_moves
 from lanewise.atoms.value_types import value_type
 from lanewise.errors import LanewiseError
 from lanewise.isa import Instruction, instruction

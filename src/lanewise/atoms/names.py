@@ -11,10 +11,9 @@ from enum import Enum
 from functools import cache
 from typing import NamedTuple
 
-from lanewise.atoms.gmma import Major, ScaleIn, SparseSel
 from lanewise.atoms.template import Template, last_name, read_template, unwrapped
 from lanewise.atoms.umma import canonical_name, is_umma_name, umma_instruction, umma_names
-from lanewise.atoms.value_types import NAMES
+from lanewise.atoms.value_types import NAMES, Major, ScaleIn, SparseSel
 from lanewise.errors import LanewiseError
 from lanewise.isa import Instruction, instructions
 

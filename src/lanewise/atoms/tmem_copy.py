@@ -1,14 +1,13 @@
 """Tiled copies between registers, shared memory and a tensor in tensor memory: make_tmem_copy and its kin.
 
-The atoms and their layouts are in `tmem_traits.py`; partitions are those of any TiledCopy.
+The atoms and their layouts are in `tmem.py`; partitions are those of any TiledCopy.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
 from lanewise.atoms.copy_atom import Copy_Atom
-from lanewise.atoms.make_copy import as_copy_atom, cotiled, tiler_and_layout
-from lanewise.atoms.tiled_copy import TiledCopy
+from lanewise.atoms.tiled_copy import TiledCopy, as_copy_atom, cotiled, tiler_and_layout
 from lanewise.atoms.tiling import as_tensor, check_divides
 from lanewise.atoms.tmem import TmemTensor, lane_stride
 from lanewise.engines import THREAD_SLICE

@@ -1,7 +1,7 @@
 """Which picture an object has: one entry a kind of object, nothing else."""
 
 from lanewise.atoms import Copy_Atom, CopyOperation, MMA_Atom
-from lanewise.atoms.tmem_traits import TensorMove
+from lanewise.atoms.tmem import TensorMove
 from lanewise.draw import (
     banks,
     copy_atoms,

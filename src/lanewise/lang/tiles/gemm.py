@@ -7,7 +7,7 @@ Fragments are filled by `copy.py`. One instruction is emitted by `matrix/emit.py
 from typing import Any
 
 from lanewise.atoms import MMA_Atom, TmemTensor
-from lanewise.atoms.gmma import ScaleIn, ScaleOut
+from lanewise.atoms.value_types import ScaleIn, ScaleOut
 from lanewise.isa.asynchronous.products import Tcgen05Instruction
 from lanewise.lang.matrix.emit import emit
 from lanewise.lang.matrix.fragment import Fragment
