@@ -6,7 +6,7 @@ order before a commit has arrived at its mbarrier.
 """
 
 from lanewise.lang.blackwell.tmem import TensorMemory
-from lanewise.lang.hopper.mbarrier import Mbarrier, Mbarriers, barrier_address
+from lanewise.lang.hopper.mbarrier import Mbarrier, barrier_address
 from lanewise.lang.hopper.tma import multicast_mask
 from lanewise.lang.matrix.descriptor import Descriptor
 from lanewise.lang.matrix.tensor_memory import TmemMatrix, emit_tcgen05, group_word
@@ -101,5 +101,4 @@ def _any_barrier(barrier: object) -> Address:
     """Return the address of an mbarrier, of this block or of another one of the cluster."""
     if isinstance(barrier, Mbarrier):
         return Address(barrier.pointer.base, barrier.pointer.offset)
-    assert not isinstance(barrier, Mbarriers) or barrier.count >= 1
     return barrier_address(barrier, "lw.tcgen05.commit")

@@ -25,7 +25,6 @@ from typing import Any
 from lanewise.lang.frontend.containers import (
     GlobalVariable,
     contents,
-    frozen_children,
     identity,
     is_container,
     is_frozen_node,
@@ -33,7 +32,7 @@ from lanewise.lang.frontend.containers import (
     set_contents,
 )
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.pytrees import AnyValue, Node
+from lanewise.lang.trace.pytrees import AnyValue, Node, children
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.traced import RUNTIME_NAME, Traced
 
@@ -170,7 +169,7 @@ class State:
             self.references[container.key] += 1
             return Held(value, container=container)
         if is_frozen_node(value):
-            return Held(value, [self.held(child, name) for child in frozen_children(value)])
+            return Held(value, [self.held(child, name) for child in children(value)])
         if callable(value):
             self._note_function(value)
         return Held(value)

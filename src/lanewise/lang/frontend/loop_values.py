@@ -7,7 +7,7 @@ lists and attributes do so too where several locations hold one; what else is sh
 
 from collections import defaultdict
 
-from lanewise.lang.frontend.containers import contents, empty_copy, frozen_with, identity, set_contents
+from lanewise.lang.frontend.containers import contents, empty_copy, identity, set_contents
 from lanewise.lang.frontend.heap import Container, Held, State, may_be_aliases_of, may_be_one, note_uncertain
 from lanewise.lang.frontend.merge import (
     CarriedValues,
@@ -19,7 +19,7 @@ from lanewise.lang.frontend.merge import (
 )
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.ir import Register
-from lanewise.lang.trace.pytrees import AnyValue, Node
+from lanewise.lang.trace.pytrees import AnyValue, Node, rebuild
 from lanewise.lang.trace.scalar import Scalar, default_dtype, literal, scalar
 from lanewise.lang.trace.traced import describe, is_number, plain_number
 from lanewise.lang.trace.types import register_kind
@@ -173,7 +173,7 @@ class LoopValues:
             if any(
                 new.value is not old.value for new, old in zip(head.children, entry.children, strict=True)
             ):
-                head.value = frozen_with(entry.value, [child.value for child in head.children])
+                head.value = rebuild(entry.value, [child.value for child in head.children])
         elif not is_fixed and (
             isinstance(entry.value, Scalar) or (own and is_root and is_number(entry.value))
         ):
@@ -360,7 +360,7 @@ class LoopValues:
             values = [self._value_after(child, done) for child in head.children]
             if all(new is child.entry.value for new, child in zip(values, head.children, strict=True)):
                 return head.entry.value
-            return frozen_with(head.entry.value, values)
+            return rebuild(head.entry.value, values)
         if head.register is None or head.initial is None:
             return head.entry.value
         return (

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from typing import NoReturn
 
 from lanewise.formats import f32
-from lanewise.lang.frontend.containers import empty_copy, frozen_with, in_words, set_contents
+from lanewise.lang.frontend.containers import empty_copy, in_words, set_contents
 from lanewise.lang.frontend.heap import Container, Held, Scope, State, everything_in_reach, note_uncertain
 from lanewise.lang.frontend.liveness import Carried
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.ir import Register, SourceLocation
 from lanewise.lang.trace.packed_register import PackedElement
-from lanewise.lang.trace.pytrees import AnyValue, Node
+from lanewise.lang.trace.pytrees import AnyValue, Node, rebuild
 from lanewise.lang.trace.scalar import Scalar, default_dtype, literal
 from lanewise.lang.trace.traced import Traced, describe, is_number, plain_number
 from lanewise.lang.trace.types import dtype_name, pred, register_kind
@@ -272,7 +272,7 @@ class Join:
             children = [self._value(name, x, y) for x, y in zip(one.children, two.children, strict=True)]
             if all(new is old.value for new, old in zip(children, one.children, strict=True)):
                 return one.value
-            return frozen_with(one.value, children)
+            return rebuild(one.value, children)
         return merge_leaf(name, one.value, two.value, self.moves)
 
     def _container(self, name: str, one: Container, two: Container) -> object:

@@ -1,12 +1,12 @@
 """Pytrees: tuples, lists, dicts, dataclasses and fragments, flattened to their leaves and built again.
 
-What can be changed in place (lists, fragments, …) is changed in place, so that every name for it agrees.
-Which leaves branches and loops have to carry is decided in `frontend/merge.py`.
+Which leaves branches and loops have to carry is decided in `frontend/merge.py`; containers that they change
+in place are in `frontend/containers.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
 from typing import Any, ClassVar, TypeAlias
 
@@ -55,23 +55,19 @@ def _field_names(value: AnyValue) -> list[str]:
     return [field.name for field in fields(value)] if is_dataclass(value) else sorted(value.__dict__)
 
 
-def _is_frozen(value: AnyValue) -> bool:
-    return bool(getattr(getattr(value, "__dataclass_params__", None), "frozen", False))
-
-
-def has_settable_attributes(value: AnyValue) -> bool:
-    """Return whether a value is an object of a user's class, whose attributes may be set."""
-    home = type(value).__module__
-    own = type(getattr(value, "__dict__", None)) is dict and not isinstance(value, type)
-    return own and home != "builtins" and not home.startswith("lanewise.")
-
-
 def _is_object(value: AnyValue) -> bool:
     """Return whether a value is an object of a user's class with traced values among its attributes."""
-    return has_settable_attributes(value) and any(
-        isinstance(child, Traced)
-        or (isinstance(child, tuple | list) and any(isinstance(leaf, Traced) for leaf in child))
-        for child in vars(value).values()
+    home = type(value).__module__
+    if type(getattr(value, "__dict__", None)) is not dict or isinstance(value, type):
+        return False
+    return (
+        home != "builtins"
+        and not home.startswith("lanewise.")
+        and any(
+            isinstance(child, Traced)
+            or (isinstance(child, tuple | list) and any(isinstance(leaf, Traced) for leaf in child))
+            for child in vars(value).values()
+        )
     )
 
 
@@ -95,44 +91,20 @@ def children(value: AnyValue) -> list[AnyValue]:
     return [getattr(value, name) for name in _field_names(value)]
 
 
-def rebuild(value: AnyValue, new: list[AnyValue], fresh: bool = False) -> AnyValue:
-    """Return a value like another with other children: the same object if it is mutable and not `fresh`."""
+def rebuild(value: AnyValue, new: list[AnyValue]) -> AnyValue:
+    """Return a new value like another, made of other values."""
     if isinstance(value, tuple):
         return type(value)(*new) if hasattr(value, "_fields") else tuple(new)
     if isinstance(value, list):
-        if fresh:
-            return list(new)
-        value[:] = new
-        return value
+        return list(new)
     if isinstance(value, dict):
-        made = dict(zip(value, new, strict=True))
-        if fresh:
-            return made
-        value.clear()
-        value.update(made)
-        return value
+        return dict(zip(value, new, strict=True))
     if isinstance(value, Node):
-        return value.with_children(new, fresh)
-    names = _field_names(value)
-    if _is_frozen(value) or fresh:
-        made = object.__new__(type(value))
-        for name, child in zip(names, new, strict=True):
-            object.__setattr__(made, name, child)
-        return made
-    for name, child in zip(names, new, strict=True):
-        setattr(value, name, child)
-    return value
-
-
-def is_mutable(value: AnyValue) -> bool:
-    """Return whether a value, or one inside it, can be changed in place."""
-    if not is_node(value):
-        return False
-    if any(is_mutable(child) for child in children(value)):
-        return True
-    if isinstance(value, tuple) or (isinstance(value, Node) and not value.mutable):
-        return False
-    return not _is_frozen(value)
+        return value.with_children(new, fresh=True)
+    made = object.__new__(type(value))
+    for name, child in zip(_field_names(value), new, strict=True):
+        object.__setattr__(made, name, child)
+    return made
 
 
 class Snapshot:
@@ -148,14 +120,12 @@ class Snapshot:
         else:
             self.leaves = [leaf for child in self.children for leaf in child.leaves]
 
-    def build(self, leaves: list[AnyValue], fresh: bool = False) -> AnyValue:
-        """Return the value with other leaves: mutable values changed in place, or all of them new."""
-        return self._build(iter(leaves), fresh)
-
-    def _build(self, leaves: AnyValue, fresh: bool) -> AnyValue:
+    def build(self, leaves: Iterable[AnyValue]) -> AnyValue:
+        """Return a new value of the same structure with other leaves."""
+        rest = iter(leaves)
         if self.children is None:
-            return next(leaves)
-        return rebuild(self.value, [child._build(leaves, fresh) for child in self.children], fresh)
+            return next(rest)
+        return rebuild(self.value, [child.build(rest) for child in self.children])
 
     def _describe(self) -> str:
         if isinstance(self.value, tuple | list | dict) and self.children is not None:
@@ -189,4 +159,4 @@ def map_leaves(f: Callable[[AnyValue, AnyValue], AnyValue], a: AnyValue, b: AnyV
     if why := first.mismatch(second, "the value"):
         raise current().error(f"{what}: {why}; both must have the same form")
     new = [map_leaves(f, x, y, what) for x, y in zip(children(a), children(b), strict=True)]
-    return rebuild(a, new, fresh=True)
+    return rebuild(a, new)

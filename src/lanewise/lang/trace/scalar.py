@@ -92,6 +92,20 @@ Number: TypeAlias = SupportsFloat
 OPERATORS: dict[str, Callable[..., Scalar]] = {}
 
 
+#: The method of an operator with two operands.
+_Binary: TypeAlias = "Callable[[Scalar, Number], Scalar]"
+
+
+def _comparison(name: str) -> _Binary:
+    """Return the method of a comparison."""
+    return lambda self, other: OPERATORS["compare"](name, self, other)
+
+
+def _operator(name: str) -> tuple[_Binary, _Binary]:
+    """Return the methods of an operator: with a Scalar on its left, and with one on its right."""
+    return lambda self, other: self._binary(name, other), lambda self, other: self._binary(name, other, True)
+
+
 class Scalar(_Base):
     """One value of a dtype in a register, or a constant of a dtype.
 
@@ -208,17 +222,8 @@ class Scalar(_Base):
     def __ne__(self, other: object) -> Any:
         return self._compare("ne", other)
 
-    def __lt__(self, other: Number) -> Scalar:
-        return OPERATORS["compare"]("lt", self, other)
-
-    def __le__(self, other: Number) -> Scalar:
-        return OPERATORS["compare"]("le", self, other)
-
-    def __gt__(self, other: Number) -> Scalar:
-        return OPERATORS["compare"]("gt", self, other)
-
-    def __ge__(self, other: Number) -> Scalar:
-        return OPERATORS["compare"]("ge", self, other)
+    __lt__, __le__ = _comparison("lt"), _comparison("le")
+    __gt__, __ge__ = _comparison("gt"), _comparison("ge")
 
     def _compare(self, name: str, other: object) -> object:
         if other is None or isinstance(other, str):
@@ -230,71 +235,17 @@ class Scalar(_Base):
             return NotImplemented  # type: ignore[no-any-return]  # a pointer, say, has operators of its own
         return OPERATORS[name](other, self) if swapped else OPERATORS[name](self, other)
 
-    def __add__(self, other: Number) -> Scalar:
-        return self._binary("add", other)
-
-    def __radd__(self, other: Number) -> Scalar:
-        return self._binary("add", other, swapped=True)
-
-    def __sub__(self, other: Number) -> Scalar:
-        return self._binary("sub", other)
-
-    def __rsub__(self, other: Number) -> Scalar:
-        return self._binary("sub", other, swapped=True)
-
-    def __mul__(self, other: Number) -> Scalar:
-        return self._binary("mul", other)
-
-    def __rmul__(self, other: Number) -> Scalar:
-        return self._binary("mul", other, swapped=True)
-
-    def __truediv__(self, other: Number) -> Scalar:
-        return self._binary("truediv", other)
-
-    def __rtruediv__(self, other: Number) -> Scalar:
-        return self._binary("truediv", other, swapped=True)
-
-    def __floordiv__(self, other: Number) -> Scalar:
-        return self._binary("floordiv", other)
-
-    def __rfloordiv__(self, other: Number) -> Scalar:
-        return self._binary("floordiv", other, swapped=True)
-
-    def __mod__(self, other: Number) -> Scalar:
-        return self._binary("mod", other)
-
-    def __rmod__(self, other: Number) -> Scalar:
-        return self._binary("mod", other, swapped=True)
-
-    def __and__(self, other: Number) -> Scalar:
-        return self._binary("and", other)
-
-    def __rand__(self, other: Number) -> Scalar:
-        return self._binary("and", other, swapped=True)
-
-    def __or__(self, other: Number) -> Scalar:
-        return self._binary("or", other)
-
-    def __ror__(self, other: Number) -> Scalar:
-        return self._binary("or", other, swapped=True)
-
-    def __xor__(self, other: Number) -> Scalar:
-        return self._binary("xor", other)
-
-    def __rxor__(self, other: Number) -> Scalar:
-        return self._binary("xor", other, swapped=True)
-
-    def __lshift__(self, other: Number) -> Scalar:
-        return self._binary("lshift", other)
-
-    def __rlshift__(self, other: Number) -> Scalar:
-        return self._binary("lshift", other, swapped=True)
-
-    def __rshift__(self, other: Number) -> Scalar:
-        return self._binary("rshift", other)
-
-    def __rrshift__(self, other: Number) -> Scalar:
-        return self._binary("rshift", other, swapped=True)
+    __add__, __radd__ = _operator("add")
+    __sub__, __rsub__ = _operator("sub")
+    __mul__, __rmul__ = _operator("mul")
+    __truediv__, __rtruediv__ = _operator("truediv")
+    __floordiv__, __rfloordiv__ = _operator("floordiv")
+    __mod__, __rmod__ = _operator("mod")
+    __and__, __rand__ = _operator("and")
+    __or__, __ror__ = _operator("or")
+    __xor__, __rxor__ = _operator("xor")
+    __lshift__, __rlshift__ = _operator("lshift")
+    __rshift__, __rrshift__ = _operator("rshift")
 
     def __divmod__(self, other: Number) -> tuple[Scalar, Scalar]:
         return self // other, self % other
