@@ -16,7 +16,7 @@ from lanewise.lang import wmma
 from lanewise.lang.frontend import control_flow, loop_values, merge
 from lanewise.lang.frontend.loop_values import LoopValues
 from lanewise.lang.trace import operators
-from lanewise.lang.trace.packed_register import PackedElement
+from lanewise.lang.trace.scalar import PackedElement
 from lang import oracle
 from lang.compare_kernels import arguments, compare, first_seed, look, look_in_processes, source_of
 from lang.random_kernels import SIGNATURE

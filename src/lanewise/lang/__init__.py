@@ -143,7 +143,7 @@ if TYPE_CHECKING:
     )
     from lanewise.lang.intrinsics.reductions import block_reduce, block_scan, warp_reduce, warp_scan
     from lanewise.lang.matrix.descriptor import make_gmma_desc, make_umma_desc
-    from lanewise.lang.memory.vectors import vectorized
+    from lanewise.lang.memory.array import vectorized
     from lanewise.lang.tiles.copy import copy, inside
     from lanewise.lang.tiles.gemm import gemm
     from lanewise.lang.tiles.partition import local_partition
@@ -158,30 +158,9 @@ if TYPE_CHECKING:
     from lanewise.lang.tiles.scheduler import PersistentTiles
     from lanewise.lang.tiles.tensor import local_tile, make_identity_tensor, make_tensor
     from lanewise.lang.tiles.tma_copy import make_tma_copy, tma_partition
-else:
-    from lanewise.lang.memory.array import Array
-    from lanewise.lang.trace.types import (
-        Constexpr,
-        Ptr,
-        bf16x2,
-        e2m1x2,
-        e2m3x2,
-        e3m2x2,
-        e4m3x2,
-        e5m2x2,
-        f16x2,
-        i8,
-        i16,
-        i32,
-        i64,
-        pred,
-        u16,
-        u32,
-        u64,
-        ue8m0x2,
-    )
 
 #: Names that are loaded on first use, and the module that has them; the module itself where it has its name.
+#: Dtypes and annotations are among them because type checkers find others there, above.
 _HOMES = {
     "blackwell.clc": "clc",
     "blackwell.tcgen05": "tcgen05",
@@ -193,7 +172,7 @@ _HOMES = {
     "hopper.warpgroup": "elect_one setmaxnreg_dec setmaxnreg_inc wgmma_commit wgmma_fence wgmma_wait",
     "intrinsics.reductions": "block_reduce block_scan warp_reduce warp_scan",
     "matrix.descriptor": "make_gmma_desc make_umma_desc",
-    "memory.vectors": "vectorized",
+    "memory.array": "Array vectorized",
     "tiles.copy": "copy inside",
     "tiles.gemm": "gemm",
     "tiles.partition": "local_partition",
@@ -202,6 +181,10 @@ _HOMES = {
     "tiles.scheduler": "PersistentTiles",
     "tiles.tensor": "local_tile make_identity_tensor make_tensor",
     "tiles.tma_copy": "make_tma_copy tma_partition",
+    "trace.types": (
+        "Constexpr Ptr bf16x2 e2m1x2 e2m3x2 e3m2x2 e4m3x2 e5m2x2 f16x2 "
+        "i8 i16 i32 i64 pred u16 u32 u64 ue8m0x2"
+    ),
 }
 _LATER = {name: home for home, names in _HOMES.items() for name in names.split()}
 

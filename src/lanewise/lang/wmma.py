@@ -17,13 +17,11 @@ from lanewise.isa import Instruction, Operand, instruction
 from lanewise.lang.matrix.emit import multiply, require
 from lanewise.lang.matrix.fragment import Fragment, full_fragment
 from lanewise.lang.memory.pointer import Pointer
-from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.builder import Address, Register, Symbol, current
 from lanewise.lang.trace.convert import bitcast
-from lanewise.lang.trace.ir import Address, Register, Symbol
 from lanewise.lang.trace.operators import where
-from lanewise.lang.trace.packed_register import register_dtype
 from lanewise.lang.trace.pytrees import Node
-from lanewise.lang.trace.scalar import Scalar, scalar
+from lanewise.lang.trace.scalar import Scalar, register_dtype, scalar
 from lanewise.lang.trace.traced import Traced, describe, refuse
 from lanewise.lang.trace.types import dtype_name, is_int, register_kind, u32
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from lanewise.lang.hopper.mbarrier import barrier_address
 from lanewise.lang.memory.array import shared
 from lanewise.lang.memory.pointer import Pointer
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Address, Register
+from lanewise.lang.trace.builder import Address, Register, current
 from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.traced import describe

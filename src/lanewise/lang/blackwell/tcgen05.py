@@ -10,8 +10,7 @@ from lanewise.lang.hopper.mbarrier import Mbarrier, barrier_address
 from lanewise.lang.hopper.tma import multicast_mask
 from lanewise.lang.matrix.descriptor import Descriptor
 from lanewise.lang.matrix.tensor_memory import TmemMatrix, emit_tcgen05, group_word
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Address
+from lanewise.lang.trace.builder import Address, current
 from lanewise.lang.trace.scalar import Scalar, scalar
 from lanewise.lang.trace.traced import describe
 from lanewise.lang.trace.types import u32, u64

@@ -25,11 +25,9 @@ from lanewise.lang.matrix.tensor_memory import (
     group_word,
     whole,
 )
-from lanewise.lang.memory.addresses import TmemAddresses
 from lanewise.lang.memory.array import shared
-from lanewise.lang.memory.view import View
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Address, Label, NotPredicate
+from lanewise.lang.memory.view import TmemAddresses, View
+from lanewise.lang.trace.builder import Address, Label, NotPredicate, current
 from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.special_registers import warp_id

@@ -16,8 +16,7 @@ from lanewise.lang.frontend.loops import range as traced_range
 from lanewise.lang.frontend.merge import CarriedValues, Join, MergeMoves, Undefined, move
 from lanewise.lang.intrinsics.debug import assert_, print_values
 from lanewise.lang.matrix.tensor_memory import TmemMatrix
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Code, Label, NotPredicate, Register, SourceLocation, is_pure
+from lanewise.lang.trace.builder import Code, Label, NotPredicate, Register, SourceLocation, current, is_pure
 from lanewise.lang.trace.operators import as_predicate, bitwise, invert, select, where
 from lanewise.lang.trace.pytrees import AnyValue
 from lanewise.lang.trace.scalar import Scalar

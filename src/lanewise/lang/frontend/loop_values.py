@@ -17,8 +17,7 @@ from lanewise.lang.frontend.merge import (
     is_same_value,
     parallel_move,
 )
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Register
+from lanewise.lang.trace.builder import Register, current
 from lanewise.lang.trace.pytrees import AnyValue, Node, rebuild
 from lanewise.lang.trace.scalar import Scalar, default_dtype, literal, scalar
 from lanewise.lang.trace.traced import describe, is_number, plain_number
@@ -236,7 +235,7 @@ class LoopValues:
         round_ = _Round(self, now)
         for name, head in self.heads.items():
             if name in now.roots:
-                round_.match_root(name, head, now.roots[name])
+                round_.match(name, head, now.roots[name])
         for member in containers:
             member.note_change()
             if id(member) not in round_.sources:
@@ -384,18 +383,15 @@ class _Round:
         self.holders: list[tuple[HeadContainer, AnyValue]] = []
         self.held_by: dict[AnyValue, set[int]] = defaultdict(set)
 
-    def match_root(self, name: str, head: Head, held: Held) -> None:
-        """Move what a name holds into its registers."""
-        self._match(name, head, held)
-
-    def _match(self, name: str, head: Head, held: Held) -> None:
+    def match(self, name: str, head: Head, held: Held) -> None:
+        """Move what a location holds into its registers; `name` is the variable that leads to it."""
         if why := difference(head.entry, held, name):
             self._refuse(name, head.entry.value, held.value, why)
         if head.container is not None and held.container is not None:
             self._match_container(name, head.container, held.container)
         elif head.children is not None and held.children is not None:
             for child, now in zip(head.children, held.children, strict=True):
-                self._match(name, child, now)
+                self.match(name, child, now)
         elif head.register is None or head.initial is None:
             self._require_unchanged(name, head.entry.value, held.value)
         else:
@@ -422,7 +418,7 @@ class _Round:
         if why := difference(Held(head.value, container=head.entry), Held(now.value, container=now), name):
             self._refuse(name, head.value, now.value, why)
         for child, held in zip(head.heads, now.held, strict=True):
-            self._match(name, child, held)
+            self.match(name, child, held)
 
     def _refuse(self, name: str, first: AnyValue, now: AnyValue, why: str) -> None:
         """Raise the error that a variable is of another structure or dtype after one round."""

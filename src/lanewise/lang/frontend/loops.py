@@ -10,8 +10,7 @@ from lanewise.lang.frontend.heap import Scope, accept_contents, check_aliases
 from lanewise.lang.frontend.liveness import Carried
 from lanewise.lang.frontend.loop_values import LoopValues
 from lanewise.lang.frontend.merge import CarriedValues, parallel_move
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Code, Label, NotPredicate, Register
+from lanewise.lang.trace.builder import Code, Label, NotPredicate, Register, current
 from lanewise.lang.trace.operators import as_predicate, bitwise, compare
 from lanewise.lang.trace.pytrees import AnyValue
 from lanewise.lang.trace.scalar import Scalar, scalar

@@ -12,8 +12,7 @@ from lanewise.formats import Format
 from lanewise.lang.frontend.source import RewrittenFunction
 from lanewise.lang.memory.array import Array, ArrayType
 from lanewise.lang.memory.pointer import Pointer
-from lanewise.lang.trace.builder import Builder
-from lanewise.lang.trace.ir import Address, Symbol
+from lanewise.lang.trace.builder import Address, Builder, Symbol
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.types import (
     SCALARS,

@@ -11,8 +11,7 @@ from typing import Any, NoReturn
 from lanewise.lang.hopper.cluster import rank_operand
 from lanewise.lang.memory.array import dynamic_shared, shared
 from lanewise.lang.memory.pointer import Pointer
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Address, Label, NotPredicate, Register, Symbol
+from lanewise.lang.trace.builder import Address, Label, NotPredicate, Register, Symbol, current
 from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar, scalar
 from lanewise.lang.trace.traced import describe

@@ -9,8 +9,7 @@ from typing import Any
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format
 from lanewise.isa.matrix_descriptor import swizzle_mode
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Register
+from lanewise.lang.trace.builder import Register, current
 from lanewise.lang.trace.traced import Traced
 from lanewise.lang.trace.types import TensorMapType, dtype_name, storage_bytes
 

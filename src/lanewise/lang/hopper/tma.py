@@ -11,12 +11,10 @@ from lanewise.isa.matrix_descriptor import SwizzleMode
 from lanewise.lang.hopper.mbarrier import Mbarrier, barrier_address
 from lanewise.lang.hopper.tensor_map import TensorMap
 from lanewise.lang.matrix.descriptor import byte_swizzle_mode
-from lanewise.lang.memory.addresses import SwizzledAddresses
 from lanewise.lang.memory.array import Array
 from lanewise.lang.memory.pointer import Pointer
-from lanewise.lang.memory.view import View
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Address, TensorAddress
+from lanewise.lang.memory.view import SwizzledAddresses, View
+from lanewise.lang.trace.builder import Address, TensorAddress, current
 from lanewise.lang.trace.scalar import Scalar, scalar
 from lanewise.lang.trace.traced import describe
 from lanewise.lang.trace.types import dtype_name, i32, storage_bytes, u16, u32, u64

@@ -7,8 +7,7 @@ from lanewise.formats import bf16, f16, f32, f64
 from lanewise.isa.multiprocessor import TORN_IN_CLUSTERS
 from lanewise.lang.intrinsics.sync import scope_name
 from lanewise.lang.memory.pointer import Pointer
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Address
+from lanewise.lang.trace.builder import Address, current
 from lanewise.lang.trace.scalar import Scalar, scalar
 from lanewise.lang.trace.traced import describe
 from lanewise.lang.trace.types import PAIRS, dtype_name, i32, i64, is_int, register_kind, u32, u64

@@ -6,8 +6,7 @@ Tiled copies that use them are in `tiles/copy.py`.
 from typing import Any
 
 from lanewise.lang.memory.pointer import Pointer
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Address
+from lanewise.lang.trace.builder import Address, current
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.traced import describe
 from lanewise.lang.trace.types import u32

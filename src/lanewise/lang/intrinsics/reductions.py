@@ -23,8 +23,7 @@ from lanewise.lang.intrinsics.warp import (
     shfl_xor_sync,
 )
 from lanewise.lang.memory.array import Array, shared
-from lanewise.lang.trace.builder import arch, current
-from lanewise.lang.trace.ir import Operation
+from lanewise.lang.trace.builder import Operation, arch, current
 from lanewise.lang.trace.operators import where
 from lanewise.lang.trace.pytrees import Snapshot, map_leaves
 from lanewise.lang.trace.scalar import Scalar, literal, scalar

@@ -6,8 +6,7 @@
 from typing import Any
 
 from lanewise.lang.intrinsics.sync import FULL, mask_operand
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Register, ResultPair
+from lanewise.lang.trace.builder import Register, ResultPair, current
 from lanewise.lang.trace.operators import as_predicate
 from lanewise.lang.trace.pytrees import is_node, map_leaves
 from lanewise.lang.trace.scalar import Scalar, scalar

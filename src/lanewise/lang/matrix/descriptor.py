@@ -24,11 +24,10 @@ from lanewise.isa.matrix_descriptor import (
     piece_grid,
     swizzle_mode,
 )
-from lanewise.lang.memory.addresses import SwizzledAddresses
 from lanewise.lang.memory.array import Array
 from lanewise.lang.memory.layout_index import offsets
 from lanewise.lang.memory.pointer import Pointer
-from lanewise.lang.memory.view import View
+from lanewise.lang.memory.view import SwizzledAddresses, View
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar, scalar

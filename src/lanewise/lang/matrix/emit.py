@@ -10,10 +10,8 @@ from lanewise.isa import Instruction, arch_number
 from lanewise.isa.asynchronous.products import Tcgen05Instruction
 from lanewise.lang.matrix.fragment import Fragment, full_fragment, operand_registers
 from lanewise.lang.memory.pointer import Pointer
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Address, Register
-from lanewise.lang.trace.packed_register import register_dtype
-from lanewise.lang.trace.scalar import Scalar, scalar
+from lanewise.lang.trace.builder import Address, Register, current
+from lanewise.lang.trace.scalar import Scalar, register_dtype, scalar
 from lanewise.lang.trace.traced import describe
 from lanewise.lang.trace.types import f16x2, register_kind, u32
 

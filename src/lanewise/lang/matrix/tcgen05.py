@@ -12,8 +12,7 @@ from lanewise.isa.asynchronous.products import Tcgen05Instruction
 from lanewise.isa.matrix_descriptor import TCGEN05_VERSION, Major
 from lanewise.lang.matrix.descriptor import Descriptor
 from lanewise.lang.matrix.tensor_memory import TmemMatrix, require_tcgen05
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Address
+from lanewise.lang.trace.builder import Address, current
 from lanewise.lang.trace.operators import as_predicate
 from lanewise.lang.trace.scalar import Scalar, scalar
 from lanewise.lang.trace.traced import describe

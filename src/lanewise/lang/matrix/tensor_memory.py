@@ -12,11 +12,9 @@ from lanewise.errors import IllegalInstruction
 from lanewise.formats import Format
 from lanewise.isa.asynchronous import async_instruction
 from lanewise.isa.tensor_memory.accumulators import LANES, PARTITION, regions
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Address, Register
-from lanewise.lang.trace.packed_register import pack_register, register_dtype, unpack_register
+from lanewise.lang.trace.builder import Address, Register, current
 from lanewise.lang.trace.pytrees import Node
-from lanewise.lang.trace.scalar import Scalar, scalar
+from lanewise.lang.trace.scalar import Scalar, pack_register, register_dtype, scalar, unpack_register
 from lanewise.lang.trace.special_registers import lane_id, warp_id
 from lanewise.lang.trace.traced import describe
 from lanewise.lang.trace.types import dtype_name, register_kind, u32

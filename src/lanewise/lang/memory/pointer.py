@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from lanewise.formats import Format
 from lanewise.lang.memory.layout_index import Piece
-from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.builder import Address, Register, Symbol, current
 from lanewise.lang.trace.convert import convert
-from lanewise.lang.trace.ir import Address, Register, Symbol
 from lanewise.lang.trace.operators import compare, mul
-from lanewise.lang.trace.packed_register import pack_register, unpack_register
 from lanewise.lang.trace.pytrees import Node
-from lanewise.lang.trace.scalar import Scalar, scalar
+from lanewise.lang.trace.scalar import Scalar, pack_register, scalar, unpack_register
 from lanewise.lang.trace.traced import describe, is_number, plain_number, refuse
 from lanewise.lang.trace.types import (
     dtype_name,

@@ -16,19 +16,16 @@ from lanewise.isa.tensor_memory import load_shapes
 from lanewise.lang.intrinsics.cp_async import cp_async
 from lanewise.lang.matrix.emit import emit
 from lanewise.lang.matrix.tensor_memory import emit_tcgen05
-from lanewise.lang.memory.addresses import Coordinates, StridedAddresses, TmemAddresses
 from lanewise.lang.memory.array import Array
 from lanewise.lang.memory.layout_index import UNKNOWN, shape_text
 from lanewise.lang.memory.pointer import Pointer
-from lanewise.lang.memory.view import View
+from lanewise.lang.memory.view import Coordinates, StridedAddresses, TmemAddresses, View
 from lanewise.lang.tiles.register_tensor import RegisterTensor, as_register
 from lanewise.lang.tiles.tensor import as_view
-from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.builder import Address, Operation, Register, current
 from lanewise.lang.trace.convert import bitcast
-from lanewise.lang.trace.ir import Address, Operation, Register
 from lanewise.lang.trace.operators import as_predicate, bitwise, compare, where
-from lanewise.lang.trace.packed_register import register_dtype
-from lanewise.lang.trace.scalar import Scalar, constant_text, literal
+from lanewise.lang.trace.scalar import Scalar, constant_text, literal, register_dtype
 from lanewise.lang.trace.traced import describe
 from lanewise.lang.trace.types import dtype_name, register_kind, storage_bytes, u32
 from lanewise.layout import Layout, coalesce, composition, flatten, size, upcast
@@ -412,27 +409,13 @@ def _guarded_load(
                 initial = pointer.packed(otherwise[done : done + per_register], register.kind)[0]
             done += per_register
             builder.emit(f"mov.{register.kind}", register, initial, pure=True)
-    _guarded_last(builder.code, start)
+    # guarded instructions last, after those that set the registers which they may leave alone
+    builder.code[start:] = sorted(builder.code[start:], key=lambda statement: statement.guard is not None)
     return values
 
 
 #: Zero as a constant of a register kind, where it is not written as 0.
 _ZEROS = {dtype.name: constant_text(dtype, 0.0) for dtype in (f32, f64)}
-
-
-def _guarded_last(code: list[object], start: int) -> None:
-    """Put guarded instructions last, after those that set the registers which they may leave alone."""
-    late = [
-        statement
-        for statement in code[start:]
-        if isinstance(statement, Operation) and statement.guard is not None
-    ]
-    early = [
-        statement
-        for statement in code[start:]
-        if not (isinstance(statement, Operation) and statement.guard is not None)
-    ]
-    code[start:] = early + late
 
 
 def guard_since(start: int, holds: Scalar) -> None:

@@ -14,9 +14,8 @@ from lanewise.lang.matrix.fragment import Fragment
 from lanewise.lang.matrix.tcgen05 import multiply_in_tensor_memory
 from lanewise.lang.matrix.tensor_memory import ROWS_IN_ALL_LANES, Spread, TmemMatrix
 from lanewise.lang.matrix.wgmma import multiply_async
-from lanewise.lang.memory.addresses import TmemAddresses
 from lanewise.lang.memory.layout_index import shape_text
-from lanewise.lang.memory.view import View
+from lanewise.lang.memory.view import TmemAddresses, View
 from lanewise.lang.tiles.partition import DescriptorTensor, operand_dtype
 from lanewise.lang.tiles.register_tensor import RegisterTensor
 from lanewise.lang.trace.builder import current

@@ -9,9 +9,8 @@ from typing import Any
 
 from lanewise.lang.hopper import tma
 from lanewise.lang.hopper.tensor_map import TensorMap
-from lanewise.lang.memory.addresses import Coordinates, SwizzledAddresses
 from lanewise.lang.memory.layout_index import shape_text
-from lanewise.lang.memory.view import View
+from lanewise.lang.memory.view import Coordinates, SwizzledAddresses, View
 from lanewise.lang.tiles.tensor import as_view, divide_into_tiles, make_identity_tensor
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.traced import Traced, describe

@@ -12,8 +12,15 @@ from lanewise.formats import Format, bf16, e2m1, e2m3, e3m2, e4m3, e5m2, f16, f3
 from lanewise.isa.archs import targets
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.operators import compute
-from lanewise.lang.trace.packed_register import PackedElement, pack_register, unpack_register
-from lanewise.lang.trace.scalar import OPERATORS, Scalar, literal, scalar
+from lanewise.lang.trace.scalar import (
+    OPERATORS,
+    PackedElement,
+    Scalar,
+    literal,
+    pack_register,
+    scalar,
+    unpack_register,
+)
 from lanewise.lang.trace.traced import describe, is_number
 from lanewise.lang.trace.types import (
     PAIRS,

@@ -18,6 +18,12 @@ from lanewise.lang.trace.builder import current
 RUNTIME_NAME = "__lanewise"
 
 
+#: Methods of NumPy's arrays that are functions here.
+_METHODS_ELSEWHERE = (
+    "exp", "sqrt", "sin", "cos", "tanh", "log", "abs", "max", "min", "round", "floor", "ceil",
+)  # fmt: skip
+
+
 class Traced:
     """Anything that exists only inside a kernel: scalars, pointers, fragments, arrays."""
 
@@ -29,23 +35,7 @@ class Traced:
     #: What a kernel has in place of methods of NumPy's arrays.
     INSTEAD: ClassVar = {
         **dict.fromkeys(("astype", "type", "float", "int", "half", "item"), ".to(lw.f32) converts a value"),
-        **{
-            name: f"use lw.{name}(…)"
-            for name in [
-                "exp",
-                "sqrt",
-                "sin",
-                "cos",
-                "tanh",
-                "log",
-                "abs",
-                "max",
-                "min",
-                "round",
-                "floor",
-                "ceil",
-            ]
-        },
+        **{name: f"use lw.{name}(…)" for name in _METHODS_ELSEWHERE},
         "sum": "a loop adds up the values of a thread, lw.warp_reduce those of the lanes of a warp",
     }
 
