@@ -12,6 +12,7 @@ from lanewise.atoms.names import Operation
 from lanewise.atoms.tiled_copy import (
     ThrCopy,
     TiledCopy,
+    WarpPartitioner,
     make_cotiled_copy,
     make_tiled_copy,
     make_tiled_copy_A,
@@ -20,6 +21,9 @@ from lanewise.atoms.tiled_copy import (
     make_tiled_copy_C_atom,
     make_tiled_copy_D,
     make_tiled_copy_S,
+    make_tmem_copy,
+    make_tmem_warp_partitioner,
+    make_utccp_copy,
 )
 from lanewise.atoms.tiled_mma import (
     TiledMMA,
@@ -30,12 +34,6 @@ from lanewise.atoms.tiled_mma import (
     partition_shape_C,
 )
 from lanewise.atoms.tmem import TmemTensor, find_tmem_tensor_col_offset
-from lanewise.atoms.tmem_copy import (
-    WarpPartitioner,
-    make_tmem_copy,
-    make_tmem_warp_partitioner,
-    make_utccp_copy,
-)
 from lanewise.atoms.value_types import (
     Major,
     RegisterArray,

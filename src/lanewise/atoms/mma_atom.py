@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lanewise.atoms.compute import fma, multiply
-from lanewise.atoms.mma_traits import MMA_Traits
+from lanewise.atoms.mma_traits import MMA_Traits, OfOperand
 from lanewise.atoms.names import Operation
 from lanewise.atoms.tiling import Modes, as_tensor, check_divides, thread_of_index, thrfrg
 from lanewise.atoms.value_types import ScaleOut, ValueType, scale_out
@@ -154,20 +154,12 @@ class MMA_Atom(MMA_Traits, Drawn):
         """The traits of the operation, without a tiling and without `with_`."""
         return MMA_Traits(self.operation, self.arguments)
 
-    @property
-    def LayoutA_TV(self) -> Layout:
-        """The layout from (thread, value) of A to m + M·k."""
-        return self.ALayout
-
-    @property
-    def LayoutB_TV(self) -> Layout:
-        """The layout from (thread, value) of B to n + N·k."""
-        return self.BLayout
-
-    @property
-    def LayoutC_TV(self) -> Layout:
-        """The layout from (thread, value) of C and D to m + M·n."""
-        return self.CLayout
+    LayoutA_TV = OfOperand[Layout]("layout", "A")
+    """The layout from (thread, value) of A to m + M·k."""
+    LayoutB_TV = OfOperand[Layout]("layout", "B")
+    """The layout from (thread, value) of B to n + N·k."""
+    LayoutC_TV = OfOperand[Layout]("layout", "C")
+    """The layout from (thread, value) of C and D to m + M·n."""
 
     def with_(self, accumulate: ScaleOut) -> MMA_Atom:
         """Return the atom that adds to the accumulator (One) or overwrites it (Zero)."""

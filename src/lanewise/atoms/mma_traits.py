@@ -194,7 +194,7 @@ class RegisterTraits:
 Told = TypeVar("Told")
 
 
-class _OfOperand(Generic[Told]):
+class OfOperand(Generic[Told]):
     """A trait of A, B, C or D, under CuTe's name: what a method of the operation's own traits says of it."""
 
     def __init__(self, method: str, operand: str) -> None:
@@ -270,13 +270,13 @@ class MMA_Traits:
 
     # template arguments of GMMA ------------------------------------------------------------------------
 
-    tnspA = _OfOperand[Enum]("major", "A")  # noqa: N815 (CUTLASS's name)
+    tnspA = OfOperand[Enum]("major", "A")  # noqa: N815 (CUTLASS's name)
     """Which index of A is contiguous."""
-    tnspB = _OfOperand[Enum]("major", "B")  # noqa: N815 (CUTLASS's name)
+    tnspB = OfOperand[Enum]("major", "B")  # noqa: N815 (CUTLASS's name)
     """Which index of B is contiguous."""
-    scaleA = _OfOperand[Enum]("sign", "A")  # noqa: N815 (CUTLASS's name)
+    scaleA = OfOperand[Enum]("sign", "A")  # noqa: N815 (CUTLASS's name)
     """Whether A is negated."""
-    scaleB = _OfOperand[Enum]("sign", "B")  # noqa: N815 (CUTLASS's name)
+    scaleB = OfOperand[Enum]("sign", "B")  # noqa: N815 (CUTLASS's name)
     """Whether B is negated."""
 
     @property
@@ -296,11 +296,11 @@ class MMA_Traits:
         """Logical thread of the operation to thread of the warp or warpgroup; of tcgen05.mma, the blocks."""
         return self.operands.threads
 
-    ALayout = _OfOperand[Layout]("layout", "A")
+    ALayout = OfOperand[Layout]("layout", "A")
     """The layout from (thread, value) of A to m + M·k."""
-    BLayout = _OfOperand[Layout]("layout", "B")
+    BLayout = OfOperand[Layout]("layout", "B")
     """The layout from (thread, value) of B to n + N·k."""
-    CLayout = _OfOperand[Layout]("layout", "C")
+    CLayout = OfOperand[Layout]("layout", "C")
     """The layout from (thread, value) of C and D to m + M·n."""
 
     @cached_property
@@ -331,20 +331,20 @@ class MMA_Traits:
         return self.operation.name
 
     # until 3.5, CUTLASS had these names for the types of values
-    ElementDVal = _OfOperand[ValueType]("value_type", "D")
-    ElementAVal = _OfOperand[ValueType]("value_type", "A")
-    ElementBVal = _OfOperand[ValueType]("value_type", "B")
-    ElementCVal = _OfOperand[ValueType]("value_type", "C")
+    ElementDVal = OfOperand[ValueType]("value_type", "D")
+    ElementAVal = OfOperand[ValueType]("value_type", "A")
+    ElementBVal = OfOperand[ValueType]("value_type", "B")
+    ElementCVal = OfOperand[ValueType]("value_type", "C")
 
     # types and registers -------------------------------------------------------------------------------
 
-    ValTypeD = _OfOperand[ValueType]("value_type", "D")
+    ValTypeD = OfOperand[ValueType]("value_type", "D")
     """The type of D's values."""
-    ValTypeA = _OfOperand[ValueType]("value_type", "A")
+    ValTypeA = OfOperand[ValueType]("value_type", "A")
     """The type of A's values; sparse ones stand for several indices along K."""
-    ValTypeB = _OfOperand[ValueType]("value_type", "B")
+    ValTypeB = OfOperand[ValueType]("value_type", "B")
     """The type of B's values."""
-    ValTypeC = _OfOperand[ValueType]("value_type", "C")
+    ValTypeC = OfOperand[ValueType]("value_type", "C")
     """The type of C's values."""
 
     @property
@@ -357,22 +357,22 @@ class MMA_Traits:
         """The type of scale factors."""
         return of_format(self.instruction.scale_a.format)
 
-    FrgTypeD = _OfOperand[ValueType]("fragment_type", "D")
+    FrgTypeD = OfOperand[ValueType]("fragment_type", "D")
     """What a fragment of D is made of."""
-    FrgTypeA = _OfOperand[ValueType]("fragment_type", "A")
+    FrgTypeA = OfOperand[ValueType]("fragment_type", "A")
     """What a fragment of A is made of: values, or descriptors of shared memory."""
-    FrgTypeB = _OfOperand[ValueType]("fragment_type", "B")
+    FrgTypeB = OfOperand[ValueType]("fragment_type", "B")
     """What a fragment of B is made of: values, or descriptors of shared memory."""
-    FrgTypeC = _OfOperand[ValueType]("fragment_type", "C")
+    FrgTypeC = OfOperand[ValueType]("fragment_type", "C")
     """What a fragment of C is made of."""
 
-    DRegisters = _OfOperand[RegisterArray]("registers", "D")
+    DRegisters = OfOperand[RegisterArray]("registers", "D")
     """The registers of D; GMMA has none of its own: it writes C's."""
-    ARegisters = _OfOperand[RegisterArray]("registers", "A")
+    ARegisters = OfOperand[RegisterArray]("registers", "A")
     """The registers of A, or its descriptor."""
-    BRegisters = _OfOperand[RegisterArray]("registers", "B")
+    BRegisters = OfOperand[RegisterArray]("registers", "B")
     """The registers of B, or its descriptor."""
-    CRegisters = _OfOperand[RegisterArray]("registers", "C")
+    CRegisters = OfOperand[RegisterArray]("registers", "C")
     """The registers of C."""
 
     @property

@@ -227,9 +227,6 @@ def _typed(template: Template, table: dict[str, Operation]) -> tuple[Operation, 
     raise LanewiseError(f"{base} takes template arguments <{kinds}>; {given}. Try {' or '.join(near)}")
 
 
-_CHOICES: dict[str, type[Enum]] = {
-    "tnspA": Major, "tnspB": Major, "scaleA": ScaleIn, "scaleB": ScaleIn, "spsel": SparseSel,
-}  # fmt: skip
 _DEFAULTS: dict[str, Enum] = {
     "tnspA": Major.K, "tnspB": Major.K, "scaleA": ScaleIn.One, "scaleB": ScaleIn.One, "spsel": SparseSel.Zero,
 }  # fmt: skip
@@ -246,7 +243,7 @@ def _values(operation: Operation, arguments: tuple[str, ...]) -> dict[str, Enum]
         raise LanewiseError(f"{operation.name} takes {takes}; <{', '.join(arguments)}> given")
     values = {name: _DEFAULTS[name] for name in operation.parameters}
     for parameter, argument in zip(operation.parameters, arguments, strict=False):
-        choice = _CHOICES[parameter]
+        choice = type(_DEFAULTS[parameter])
         if last_name(argument) not in choice.__members__:
             allowed = " or ".join(f"GMMA::{choice.__name__}::{member}" for member in choice.__members__)
             raise LanewiseError(f"{operation.name}: {parameter} is {allowed}, not {argument}")

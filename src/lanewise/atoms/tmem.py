@@ -3,7 +3,7 @@
 Addresses have the data path (lane) above the columns. Where an accumulator lies is decided in
 `isa/tensor_memory/accumulators.py`. Copies under CUTLASS's names are derived from the shapes of tcgen05.ld,
 st and cp in `isa/tensor_memory`: CuTe counts their bits lane by lane, and `ValID` says where in tensor memory
-each of them lies. Tiled copies are in `tmem_copy.py`.
+each of them lies. Tiled copies are in `tiled_copy.py`.
 """
 
 from __future__ import annotations

@@ -292,7 +292,7 @@ def _address(pointer: object, held: fragment, what: str) -> tuple[Address, str]:
             f"{pointer.offset % POINTER_ALIGNMENT} bytes after such a place"
         )
     pointer.leave_layout()  # ldm says where the next row lies
-    return Address(pointer.base, pointer.offset), pointer.space
+    return pointer.operand, pointer.space
 
 
 def _known_alignment(pointer: Pointer) -> int:

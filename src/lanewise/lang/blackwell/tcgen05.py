@@ -99,5 +99,5 @@ def _address(target: object, what: str) -> Scalar:
 def _any_barrier(barrier: object) -> Address:
     """Return the address of an mbarrier, of this block or of another one of the cluster."""
     if isinstance(barrier, Mbarrier):
-        return Address(barrier.pointer.base, barrier.pointer.offset)
+        return barrier.pointer.operand
     return barrier_address(barrier, "lw.tcgen05.commit")

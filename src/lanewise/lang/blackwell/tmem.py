@@ -27,7 +27,7 @@ from lanewise.lang.matrix.tensor_memory import (
 )
 from lanewise.lang.memory.array import shared
 from lanewise.lang.memory.view import TmemAddresses, View
-from lanewise.lang.trace.builder import Address, Label, NotPredicate, current
+from lanewise.lang.trace.builder import Label, NotPredicate, current
 from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.special_registers import warp_id
@@ -149,7 +149,7 @@ def alloc(columns: int, *, cta_group: int = 1, warp: int = 0, relinquish: bool =
     group = group_word(cta_group)
     slot = shared(u32, 1)
     slot.named("tmem_address")
-    address = Address(slot.pointer.base, slot.pointer.offset)
+    address = slot.pointer.operand
     with _OneWarp(whole(warp, "the warp that allocates")):
         emit_tcgen05(f"tcgen05.alloc.{group}.sync.aligned.shared::cta.b32", address, str(columns))
         if relinquish:

@@ -123,7 +123,7 @@ def traced_argument(builder: Builder, parameter: Parameter) -> object:
 
 def _tensor_map(builder: Builder, parameter: Parameter, symbol: Symbol) -> object:
     """Return a tensor map inside the kernel: the generic address of its parameter."""
-    from lanewise.lang.hopper.tensor_map import TensorMap  # loaded where a kernel needs it
+    from lanewise.lang.hopper.tma import TensorMap  # loaded where a kernel needs it
 
     address = builder.define("mov.b64", "b64", symbol)
     generic = builder.define("cvta.param.u64", "b64", address, hint=parameter.name)

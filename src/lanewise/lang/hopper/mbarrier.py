@@ -37,10 +37,6 @@ class Mbarrier(Node):
         _name_variable(self.pointer, name)
 
     @property
-    def _address(self) -> Address:
-        return Address(self.pointer.base, self.pointer.offset)
-
-    @property
     def _is_remote(self) -> bool:
         return self.pointer.space == "shared::cluster"
 
@@ -54,13 +50,13 @@ class Mbarrier(Node):
         """Prepare the barrier for phases of `count` arrivals; one thread does it."""
         self._require_own("init")
         current().need("mbarrier", 80, "7.0")
-        current().emit("mbarrier.init.shared::cta.b64", self._address, _count(count, "init"))
+        current().emit("mbarrier.init.shared::cta.b64", self.pointer.operand, _count(count, "init"))
 
     def invalidate(self) -> None:
         """End the use as a barrier, so that its memory may serve for something else."""
         self._require_own("invalidate")
         current().need("mbarrier", 80, "7.0")
-        current().emit("mbarrier.inval.shared::cta.b64", self._address)
+        current().emit("mbarrier.inval.shared::cta.b64", self.pointer.operand)
 
     def arrive(self, count: object = 1, *, expect: object = None, scope: str = "") -> None:
         """Arrive `count` times; `expect` announces bytes that asynchronous copies of this phase bring.
@@ -79,14 +75,14 @@ class Mbarrier(Node):
         else:
             verb, operand = "arrive", _count(count, "arrive")
         space = "shared::cluster" if self._is_remote else "shared::cta"
-        builder.emit(f"mbarrier.{verb}.release.{level}.{space}.b64", "_", self._address, operand)
+        builder.emit(f"mbarrier.{verb}.release.{level}.{space}.b64", "_", self.pointer.operand, operand)
 
     def expect(self, bytes: object) -> None:
         """Announce bytes that asynchronous copies of this phase bring, without an arrival."""
         builder = current()
         builder.need("mbarrier.expect_tx", 90, "8.0")
         where = "cluster.shared::cluster" if self._is_remote else "cta.shared::cta"
-        builder.emit(f"mbarrier.expect_tx.relaxed.{where}.b64", self._address, _bytes(bytes, "expect"))
+        builder.emit(f"mbarrier.expect_tx.relaxed.{where}.b64", self.pointer.operand, _bytes(bytes, "expect"))
 
     def wait(self, parity: object, *, scope: str = "block") -> None:
         """Wait until the phase of a parity, 0 or 1, is complete; `scope` is block or cluster.
@@ -108,7 +104,7 @@ class Mbarrier(Node):
         builder.emit(
             f"mbarrier.try_wait.parity.acquire.{level}.shared::cta.b64",
             is_over,
-            self._address,
+            self.pointer.operand,
             _parity(parity),
         )
         return Scalar(pred, is_over)
@@ -204,7 +200,7 @@ def barrier_address(barrier: object, what: str) -> Address:
         )
     if barrier._is_remote:
         raise current().error(f"{what} completes on an mbarrier of this block, not on a remote one")
-    return barrier._address
+    return barrier.pointer.operand
 
 
 def _scope(scope: str, what: str) -> str:

@@ -20,15 +20,7 @@ from lanewise.lang.trace.operators import (
 )
 from lanewise.lang.trace.scalar import Scalar, literal, scalar
 from lanewise.lang.trace.traced import Traced, describe, is_number, plain_number
-from lanewise.lang.trace.types import (
-    PAIRS,
-    dtype_name,
-    i32,
-    is_float,
-    is_int,
-    pred,
-    u32,
-)
+from lanewise.lang.trace.types import PAIRS, dtype_name, i32, is_float, is_int, pred, u32
 
 _LOG2_E = math.log2(math.e)
 

@@ -117,7 +117,7 @@ def _shared_address(pointer: object, instruction: Instruction) -> Address:
     if pointer.space != "shared":
         raise current().error(f"{instruction.text} takes a pointer to shared memory, not {pointer}")
     pointer.require_together(_ROW_BYTES, f"the elements of a row of {instruction.text}")
-    return Address(pointer.base, pointer.offset)
+    return pointer.operand
 
 
 def load_matrices(instruction: Instruction, pointer: object) -> Fragment:

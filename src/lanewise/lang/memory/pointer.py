@@ -97,6 +97,11 @@ class Pointer(Node):
         self.leave_layout()
         return self.as_number()
 
+    @property
+    def operand(self) -> Address:
+        """The operand of an instruction that reads or writes what it points to."""
+        return Address(self.base, self.offset)
+
     def as_number(self) -> Scalar:
         """Return the address as a number that nothing is added to."""
         dtype = u32 if self.space in NARROW_SPACES else u64

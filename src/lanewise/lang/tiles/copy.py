@@ -11,6 +11,7 @@ from math import gcd
 from typing import Any
 
 from lanewise.atoms import Copy_Atom, TmemTensor
+from lanewise.atoms.tmem import TensorMove
 from lanewise.formats import Format, f32, f64, tf32
 from lanewise.isa.tensor_memory import load_shapes
 from lanewise.lang.intrinsics.cp_async import cp_async
@@ -88,15 +89,17 @@ def _copy_tensor_memory(
     atom: Copy_Atom, source: View | RegisterTensor, target: View | RegisterTensor, pred: object, wait: bool
 ) -> None:
     """Emit the loads or stores of tensor memory, and the wait for them."""
+    move = atom.operation.move
+    assert move is not None
     if pred is not None:
         raise current().error(f"{atom.name} is done by a whole warp: it takes no predicate")
-    require_tensor_sides(atom, source, target)
+    _require_tensor_sides(atom, move, source, target)
     reads, writes = atom.NumValSrc, atom.NumValDst
     for number in range(size(source.layout) // reads):
         inputs, outputs = (list(range(number * count, (number + 1) * count)) for count in (reads, writes))
-        emit_tensor_move(atom, source, target, inputs, outputs)
+        _emit_tensor_move(move, source, target, inputs, outputs)
     if wait:
-        emit_tensor_wait(atom)
+        emit_tcgen05(f"tcgen05.wait::{move.kind}.sync.aligned")
 
 
 def _tensor(what: object) -> View | RegisterTensor:
@@ -436,12 +439,10 @@ def _same_bits(value: Scalar, dtype: Format) -> Scalar:
     return value if value.dtype == dtype else bitcast(value, dtype)
 
 
-def require_tensor_sides(
-    atom: Copy_Atom, source: View | RegisterTensor, target: View | RegisterTensor
+def _require_tensor_sides(
+    atom: Copy_Atom, move: TensorMove, source: View | RegisterTensor, target: View | RegisterTensor
 ) -> None:
     """Raise an error unless one side is in tensor memory as the atom wants it, and the other in registers."""
-    move = atom.operation.move
-    assert move is not None
     loads = move.kind == "ld"
     if move.kind == "cp":
         raise current().error(
@@ -456,18 +457,13 @@ def require_tensor_sides(
         if tensor.space != space:
             where = "tensor memory" if space == "tensor" else "registers"
             raise current().error(f"{atom.name} {verb} {where}, and here it is {tensor}")
-    wanted, have = _wanted(atom), coalesce(composition(inside.layout, Layout(_count(atom))))
+    count = atom.NumValSrc if loads else atom.NumValDst
+    wanted, have = _wanted(atom), coalesce(composition(inside.layout, Layout(count)))
     if have != wanted:
         raise current().error(
             f"{atom.name} moves values that lie at {wanted} in tensor memory, and here they lie at {have}: "
             "partition the tensor by lw.make_tmem_copy(atom, tensor)"
         )
-
-
-def _count(atom: Copy_Atom) -> int:
-    move = atom.operation.move
-    assert move is not None
-    return atom.NumValSrc if move.kind == "ld" else atom.NumValDst
 
 
 @lru_cache(maxsize=256)
@@ -477,16 +473,14 @@ def _wanted(atom: Copy_Atom) -> Layout:
     return layout
 
 
-def emit_tensor_move(
-    atom: Copy_Atom,
+def _emit_tensor_move(
+    move: TensorMove,
     source: View | RegisterTensor,
     target: View | RegisterTensor,
     reads: list[int],
     writes: list[int],
 ) -> None:
     """Emit one load or store of tensor memory on the values of these numbers."""
-    move = atom.operation.move
-    assert move is not None
     if move.kind == "ld":
         assert isinstance(source, View) and isinstance(target, RegisterTensor)
         groups = target.indices_by_register(writes)
@@ -501,13 +495,6 @@ def emit_tensor_move(
     values = [as_register(source.packed(indices), kind) for indices in source.indices_by_register(reads)]
     registers = tuple(value.in_register for value in values)
     emit_tcgen05(move.text, _address(target, writes[0]), *_half_split(move.text), registers)
-
-
-def emit_tensor_wait(atom: Copy_Atom) -> None:
-    """Emit the wait after which the values of all loads or stores so far are there."""
-    move = atom.operation.move
-    assert move is not None
-    emit_tcgen05(f"tcgen05.wait::{move.kind}.sync.aligned")
 
 
 def _address(tensor: View, number: int) -> Address:

@@ -13,15 +13,7 @@ from lanewise.lang.memory.view import Coordinates, SwizzledAddresses, View, slic
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.traced import describe
-from lanewise.layout import (
-    Layout,
-    Swizzle,
-    flatten,
-    is_layout,
-    make_identity_layout,
-    product,
-    zipped_divide,
-)
+from lanewise.layout import Layout, Swizzle, flatten, is_layout, make_identity_layout, product, zipped_divide
 from lanewise.layout.coordinates import dice
 from lanewise.layout.int_tuple import Nested
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from lanewise.lang.hopper import tma
-from lanewise.lang.hopper.tensor_map import TensorMap
+from lanewise.lang.hopper.tma import TensorMap
 from lanewise.lang.memory.layout_index import shape_text
 from lanewise.lang.memory.view import Coordinates, SwizzledAddresses, View
 from lanewise.lang.tiles.tensor import as_view, divide_into_tiles, make_identity_tensor
