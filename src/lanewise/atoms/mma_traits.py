@@ -9,9 +9,8 @@ from enum import Enum
 from functools import cache, cached_property
 from typing import Any, Generic, TypeVar, cast
 
-from lanewise.atoms.names import Operation, named_operation
+from lanewise.atoms.names import Operation, a_in_tensor_memory, named_operation
 from lanewise.atoms.tmem import TmemTensor, tmem_fragment
-from lanewise.atoms.umma import a_in_tensor_memory
 from lanewise.atoms.value_types import (
     COMPLEX,
     GAUSS_COMPLEX,

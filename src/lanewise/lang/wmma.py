@@ -20,9 +20,8 @@ from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.builder import Address, Register, Symbol, current
 from lanewise.lang.trace.convert import bitcast
 from lanewise.lang.trace.operators import where
-from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar, register_dtype, scalar
-from lanewise.lang.trace.traced import Traced, describe, refuse
+from lanewise.lang.trace.traced import Node, Traced, describe, refuse
 from lanewise.lang.trace.types import dtype_name, is_int, register_kind, u32
 
 __all__ = [

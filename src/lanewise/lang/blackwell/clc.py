@@ -10,9 +10,8 @@ from lanewise.lang.hopper.mbarrier import barrier_address
 from lanewise.lang.memory.array import shared
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.builder import Register, current
-from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar
-from lanewise.lang.trace.traced import describe
+from lanewise.lang.trace.traced import Node, describe
 from lanewise.lang.trace.types import i32, pred, u64
 
 __all__ = ["BYTES", "Response", "response", "try_cancel"]

@@ -28,10 +28,9 @@ from lanewise.lang.matrix.tensor_memory import (
 from lanewise.lang.memory.array import shared
 from lanewise.lang.memory.view import TmemAddresses, View
 from lanewise.lang.trace.builder import Label, NotPredicate, current
-from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.special_registers import warp_id
-from lanewise.lang.trace.traced import describe
+from lanewise.lang.trace.traced import Node, describe
 from lanewise.lang.trace.types import dtype_name, u32
 
 __all__ = ["TensorMemory", "TmemMatrix", "alloc"]

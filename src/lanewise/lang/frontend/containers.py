@@ -11,8 +11,7 @@ from enum import Enum
 from functools import cache, cached_property
 from types import CellType, FunctionType, SimpleNamespace
 
-from lanewise.lang.trace.pytrees import AnyValue, Node
-from lanewise.lang.trace.traced import Traced, describe
+from lanewise.lang.trace.traced import AnyValue, Node, Traced, describe
 
 #: Packages whose objects are left alone unless a value of a kernel is among their attributes.
 _FOREIGN = frozenset(("numpy", "torch", "cupy", "jax", "ml_dtypes"))

@@ -18,9 +18,8 @@ from lanewise.lang.intrinsics.debug import assert_, print_values
 from lanewise.lang.matrix.tensor_memory import TmemMatrix
 from lanewise.lang.trace.builder import Code, Label, NotPredicate, Register, SourceLocation, current, is_pure
 from lanewise.lang.trace.operators import as_predicate, bitwise, invert, select, where
-from lanewise.lang.trace.pytrees import AnyValue
 from lanewise.lang.trace.scalar import Scalar
-from lanewise.lang.trace.traced import Traced, describe
+from lanewise.lang.trace.traced import AnyValue, Traced, describe
 from lanewise.lang.trace.types import pred
 
 

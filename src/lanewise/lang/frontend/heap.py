@@ -32,9 +32,8 @@ from lanewise.lang.frontend.containers import (
     set_contents,
 )
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.pytrees import AnyValue, Node, children
 from lanewise.lang.trace.scalar import Scalar
-from lanewise.lang.trace.traced import RUNTIME_NAME, Traced
+from lanewise.lang.trace.traced import RUNTIME_NAME, AnyValue, Node, Traced, children
 
 #: Elements from which on a global list of Python values is taken for a table.
 _LONG = 256

@@ -18,9 +18,8 @@ from lanewise.lang.frontend.merge import (
     parallel_move,
 )
 from lanewise.lang.trace.builder import Register, current
-from lanewise.lang.trace.pytrees import AnyValue, Node, rebuild
 from lanewise.lang.trace.scalar import Scalar, default_dtype, literal, scalar
-from lanewise.lang.trace.traced import describe, is_number, plain_number
+from lanewise.lang.trace.traced import AnyValue, Node, describe, is_number, plain_number, rebuild
 from lanewise.lang.trace.types import register_kind
 
 

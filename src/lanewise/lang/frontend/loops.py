@@ -12,9 +12,8 @@ from lanewise.lang.frontend.loop_values import LoopValues
 from lanewise.lang.frontend.merge import CarriedValues, parallel_move
 from lanewise.lang.trace.builder import Code, Label, NotPredicate, Register, current
 from lanewise.lang.trace.operators import as_predicate, bitwise, compare
-from lanewise.lang.trace.pytrees import AnyValue
 from lanewise.lang.trace.scalar import Scalar, scalar
-from lanewise.lang.trace.traced import describe, is_number
+from lanewise.lang.trace.traced import AnyValue, describe, is_number
 from lanewise.lang.trace.types import is_int, register_kind
 
 

@@ -14,9 +14,8 @@ from lanewise.lang.frontend.containers import empty_copy, in_words, set_contents
 from lanewise.lang.frontend.heap import Container, Held, Scope, State, everything_in_reach, note_uncertain
 from lanewise.lang.frontend.liveness import Carried
 from lanewise.lang.trace.builder import Register, SourceLocation, current
-from lanewise.lang.trace.pytrees import AnyValue, Node, rebuild
 from lanewise.lang.trace.scalar import PackedElement, Scalar, default_dtype, literal
-from lanewise.lang.trace.traced import Traced, describe, is_number, plain_number
+from lanewise.lang.trace.traced import AnyValue, Node, Traced, describe, is_number, plain_number, rebuild
 from lanewise.lang.trace.types import dtype_name, pred, register_kind
 
 

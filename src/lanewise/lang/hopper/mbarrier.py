@@ -12,9 +12,8 @@ from lanewise.lang.hopper.cluster import rank_operand
 from lanewise.lang.memory.array import dynamic_shared, shared
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.builder import Address, Label, NotPredicate, Register, Symbol, current
-from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar, scalar
-from lanewise.lang.trace.traced import describe
+from lanewise.lang.trace.traced import Node, describe
 from lanewise.lang.trace.types import i32, pred, u32, u64
 
 #: Arrivals that a phase can count, and bytes that it can expect.

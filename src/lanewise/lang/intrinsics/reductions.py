@@ -25,10 +25,9 @@ from lanewise.lang.intrinsics.warp import (
 from lanewise.lang.memory.array import Array, shared
 from lanewise.lang.trace.builder import Operation, arch, current
 from lanewise.lang.trace.operators import where
-from lanewise.lang.trace.pytrees import Snapshot, map_leaves
 from lanewise.lang.trace.scalar import Scalar, literal, scalar
 from lanewise.lang.trace.special_registers import block_dim, lane_id, thread_rank, warp_id
-from lanewise.lang.trace.traced import describe
+from lanewise.lang.trace.traced import Snapshot, describe, map_leaves
 from lanewise.lang.trace.types import i32, is_float, pred, u32
 
 WARP = 32

@@ -29,9 +29,8 @@ from lanewise.lang.memory.layout_index import offsets
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.memory.view import SwizzledAddresses, View
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar, scalar
-from lanewise.lang.trace.traced import describe
+from lanewise.lang.trace.traced import Node, describe
 from lanewise.lang.trace.types import dtype_name, storage_bytes, u64
 from lanewise.layout import Layout, Swizzle
 

@@ -12,10 +12,9 @@ from typing import Any
 from lanewise.formats import Format, f32
 from lanewise.isa import Operand
 from lanewise.lang.trace.builder import Register, current
-from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar, pack_register, register_dtype, scalar, unpack_register
 from lanewise.lang.trace.special_registers import lane_id, thread_rank
-from lanewise.lang.trace.traced import Traced, describe, refuse
+from lanewise.lang.trace.traced import Node, Traced, describe, refuse
 from lanewise.lang.trace.types import dtype_name, register_kind, u16, u32
 from lanewise.layout import flatten
 

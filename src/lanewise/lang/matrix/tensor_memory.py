@@ -13,10 +13,9 @@ from lanewise.formats import Format
 from lanewise.isa.asynchronous import async_instruction
 from lanewise.isa.tensor_memory.accumulators import LANES, PARTITION, regions
 from lanewise.lang.trace.builder import Address, Register, current
-from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar, pack_register, register_dtype, scalar, unpack_register
 from lanewise.lang.trace.special_registers import lane_id, warp_id
-from lanewise.lang.trace.traced import describe
+from lanewise.lang.trace.traced import Node, describe
 from lanewise.lang.trace.types import dtype_name, register_kind, u32
 
 #: The target of kernels that are traced for no arch.

@@ -18,9 +18,8 @@ from lanewise.lang.memory.layout_index import UNKNOWN, index_of, piece_at
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.memory.view import StridedAddresses, SwizzledAddresses, View
 from lanewise.lang.trace.builder import Symbol, Variable, current, tracing
-from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar
-from lanewise.lang.trace.traced import describe
+from lanewise.lang.trace.traced import Node, describe
 from lanewise.lang.trace.types import Ptr, dtype_name, pred, storage_bytes, written_as
 from lanewise.layout import (
     ComposedLayout,

@@ -13,9 +13,8 @@ from lanewise.lang.memory.layout_index import Piece
 from lanewise.lang.trace.builder import Address, Register, Symbol, current
 from lanewise.lang.trace.convert import convert
 from lanewise.lang.trace.operators import compare, mul
-from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar, pack_register, scalar, unpack_register
-from lanewise.lang.trace.traced import describe, is_number, plain_number, refuse
+from lanewise.lang.trace.traced import Node, describe, is_number, plain_number, refuse
 from lanewise.lang.trace.types import (
     dtype_name,
     i64,

@@ -29,8 +29,8 @@ from lanewise.lang.memory.layout_index import (
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.operators import mul, mul_wide, xor
-from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar, literal
+from lanewise.lang.trace.traced import Node
 from lanewise.lang.trace.types import dtype_name, i32, i64, u32
 from lanewise.layout import Layout, Swizzle, size
 from lanewise.layout.coordinates import has_none, slice_

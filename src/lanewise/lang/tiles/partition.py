@@ -22,10 +22,9 @@ from lanewise.lang.memory.view import View, as_coordinate, slice_layout
 from lanewise.lang.tiles.register_tensor import RegisterTensor, make_register_tensor
 from lanewise.lang.tiles.tensor import as_view, divide_into_tiles
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar, literal
 from lanewise.lang.trace.special_registers import thread_idx
-from lanewise.lang.trace.traced import describe
+from lanewise.lang.trace.traced import Node, describe
 from lanewise.lang.trace.types import i32, is_int
 from lanewise.layout import Layout, ScaledBasis, composition, flatten, make_layout, rank, size, zipped_divide
 

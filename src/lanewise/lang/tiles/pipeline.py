@@ -18,9 +18,8 @@ from lanewise.lang.memory.array import shared
 from lanewise.lang.tiles.copy import guard_since
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.operators import where, xor
-from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar, literal
-from lanewise.lang.trace.traced import describe
+from lanewise.lang.trace.traced import Node, describe
 from lanewise.lang.trace.types import i32, u64
 
 

@@ -22,9 +22,8 @@ from lanewise.lang.memory.view import View, as_coordinate, slice_layout
 from lanewise.lang.tiles.tensor import as_view
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.convert import bitcast
-from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar, literal, pack_register, register_dtype, scalar, unpack_register
-from lanewise.lang.trace.traced import Traced, describe
+from lanewise.lang.trace.traced import Node, Traced, describe
 from lanewise.lang.trace.types import dtype_name, u32
 from lanewise.layout import Layout, ScaledBasis, flatten, size
 from lanewise.layout import make_fragment_like as fragment_layout

@@ -13,9 +13,8 @@ from typing import Any, NoReturn
 
 from lanewise.formats import Format, bf16, f16, f32, f64, u8
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.pytrees import map_leaves
 from lanewise.lang.trace.scalar import OPERATORS, Scalar, literal, scalar
-from lanewise.lang.trace.traced import Traced, describe, is_number, plain_number, refuse
+from lanewise.lang.trace.traced import Traced, describe, is_number, map_leaves, plain_number, refuse
 from lanewise.lang.trace.types import (
     PAIRS,
     dtype_name,
