@@ -279,10 +279,6 @@ def _named_for_turing(inst: Instruction) -> bool:
     return named.get(inst.shape_text) == inst.types[1:3] and not inst.satfinite
 
 
-def _new_double(inst: Instruction) -> bool:
-    return inst.m == 16 and inst.types[1] == "f64"
-
-
 class _Group(NamedTuple):
     """The operations whose names, without namespaces, look alike."""
 
@@ -295,7 +291,10 @@ GROUPS: tuple[_Group, ...] = (
     _Group("SM75_", lambda: _warp("SM75", "sm_75", _named_for_turing)),
     _Group("SM80_", lambda: _warp("SM80", "sm_80", lambda inst: inst.products == 1)),
     _Group("SM89_", lambda: _warp("SM89", "sm_89", lambda inst: inst.types[1][0] == "e" and inst.k == 32)),
-    _Group("(MMA|SM90)_16", lambda: _warp("SM90::MMA", "sm_90", _new_double)),
+    _Group(
+        "(MMA|SM90)_16",
+        lambda: _warp("SM90::MMA", "sm_90", lambda inst: inst.m == 16 and inst.types[1] == "f64"),
+    ),
     _Group("(MMA|SM90)_64", lambda: _warpgroup("wgmma", "SM90::GMMA::MMA")),
     _Group("GMMA_", lambda: _warpgroup("wgmma.sp", "SM90::GMMA::SPARSE::GMMA")),
     _Group("SM120_", _blackwell),

@@ -24,7 +24,7 @@ from lanewise.lang.trace.errors import KernelError
 from lanewise.lang.trace.ptx_text import Writer
 from lanewise.lang.versions.constant_keys import constants_key
 from lanewise.lang.versions.source_text import SourceText
-from lanewise.lang.versions.versions import Traced, Version, Versions
+from lanewise.lang.versions.versions import Version, Versions
 from lanewise.recently_used import RecentlyUsed
 from lanewise.tracebacks import short_traceback
 
@@ -158,7 +158,9 @@ class Kernel:
                 known[parameter.name] = value
         return known
 
-    def _traced(self, arch: str | None, constants: dict[str, object]) -> Traced[BlockNeeds]:
+    def _traced(
+        self, arch: str | None, constants: dict[str, object]
+    ) -> tuple[Module, BlockNeeds, tuple[object, ...]]:
         """Trace the kernel anew, and parse what it was traced to."""
         from lanewise.ptx import parse
 
@@ -166,7 +168,7 @@ class Kernel:
         module = parse(text)
         module.names = names
         roots = (self.function, *constants.values(), *builder.device_functions.values())
-        return Traced(module, BlockNeeds.of(builder), roots)
+        return module, BlockNeeds.of(builder), roots
 
     def _trace(self, arch: str | None, constants: dict[str, object]) -> tuple[str, SourceNames, Builder]:
         """Trace the kernel anew and return its PTX, the names of its variables in it, and the builder."""

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from lanewise.lang.hopper.cluster import rank_operand
 from lanewise.lang.memory.array import dynamic_shared, shared
 from lanewise.lang.memory.pointer import Pointer
-from lanewise.lang.trace.builder import Address, Label, NotPredicate, Register, Symbol, current
+from lanewise.lang.trace.builder import Address, Label, NotPredicate, Register, current
 from lanewise.lang.trace.scalar import Scalar, scalar
 from lanewise.lang.trace.traced import Node, describe
 from lanewise.lang.trace.types import i32, pred, u32, u64
@@ -33,7 +33,7 @@ class Mbarrier(Node):
 
     def named(self, name: str) -> None:
         """Give the variable in the PTX the Python name that the barrier is bound to."""
-        _name_variable(self.pointer, name)
+        self.pointer.name_variable(name)
 
     @property
     def _is_remote(self) -> bool:
@@ -136,7 +136,7 @@ class Mbarriers(Node):
 
     def named(self, name: str) -> None:
         """Give the variable in the PTX the Python name that the barriers are bound to."""
-        _name_variable(self.pointer, name)
+        self.pointer.name_variable(name)
 
     def __len__(self) -> int:
         return self.count
@@ -171,12 +171,6 @@ class Mbarriers(Node):
         return f"{self.count} mbarriers in {self.pointer.space} memory"
 
 
-def _name_variable(pointer: Pointer, name: str) -> None:
-    """Give the variable that a pointer leads to a Python name, unless it has one."""
-    if isinstance(pointer.base, Symbol) and pointer.base.hint == "shared":
-        pointer.base.hint = name
-
-
 def mbarrier(count: int = 1, *, offset: int | None = None) -> Mbarriers:
     """Declare mbarriers in the block's shared memory; with `offset`, that many bytes into the dynamic part.
 
@@ -189,15 +183,15 @@ def mbarrier(count: int = 1, *, offset: int | None = None) -> Mbarriers:
     return Mbarriers(dynamic_shared(u64, count, offset=offset).pointer, count)
 
 
-def barrier_address(barrier: object, what: str) -> Address:
-    """Return the address of this block's mbarrier, for an instruction that completes on it."""
+def barrier_address(barrier: object, what: str, may_be_remote: bool = False) -> Address:
+    """Return the address of this block's mbarrier, or another's, for an instruction that completes on it."""
     if isinstance(barrier, Mbarriers) and barrier.count == 1:
         barrier = barrier[0]
     if not isinstance(barrier, Mbarrier):
         raise current().error(
             f"{what} completes on an mbarrier, one of lw.mbarrier(n)[i]; not {describe(barrier)}"
         )
-    if barrier._is_remote:
+    if barrier._is_remote and not may_be_remote:
         raise current().error(f"{what} completes on an mbarrier of this block, not on a remote one")
     return barrier.pointer.operand
 

@@ -140,7 +140,7 @@ def load(
     builder.need("cp.async.bulk.tensor", 90, "8.0")
     tensor = _tensor_address(map, coordinates, "lw.tma.load")
     address = _box_address(target, map, "the target of lw.tma.load")
-    modifiers, operands = "", [address, tensor, _barrier_of(barrier, cta_group)]
+    modifiers, operands = "", [address, tensor, barrier_address(barrier, "lw.tma.load", cta_group == 2)]
     if multicast is not None:
         modifiers += ".multicast::cluster"
         operands.append(multicast_mask(multicast))
@@ -378,13 +378,6 @@ def _group(cta_group: int | None) -> str:
     builder, word = current(), f".cta_group::{cta_group}"
     builder.need_specific(f"cp.async.bulk.tensor{word}", builder.arch or "sm_100a", "8.6")
     return word
-
-
-def _barrier_of(barrier: object, cta_group: int | None) -> Address:
-    """Return the address of the mbarrier of a load: this block's, or the pair's other block's."""
-    if cta_group == 2 and isinstance(barrier, Mbarrier):
-        return barrier.pointer.operand
-    return barrier_address(barrier, "lw.tma.load")
 
 
 def multicast_mask(mask: object) -> object:

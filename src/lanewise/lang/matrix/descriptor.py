@@ -102,7 +102,8 @@ class Descriptor(Node):
                 if mode < 2:
                     origin[mode] += place
             else:
-                bits = bits + self._traced_step(mode, place, size)
+                step = offsets(layout[mode].shape, layout[mode].stride, place).get((), 0)
+                bits = bits + self._in_pieces(scalar(step) * size)
         return Descriptor(bits, self.described, (origin[0], origin[1]))
 
     def advanced(self, elements: Any) -> Descriptor:
@@ -115,12 +116,6 @@ class Descriptor(Node):
                 )
             return Descriptor(self.bits + elements * size // PIECE_BYTES, self.described, self.origin)
         return Descriptor(self.bits + self._in_pieces(elements * size), self.described, self.origin)
-
-    def _traced_step(self, mode: int, coordinate: Scalar, size: int) -> Scalar:
-        """Return how far a traced coordinate leads, in units of a descriptor's address."""
-        layout = self.described.layout[mode]
-        step = scalar(offsets(layout.shape, layout.stride, coordinate).get((), 0)) * size
-        return self._in_pieces(step)
 
     def _in_pieces(self, step: Scalar) -> Scalar:
         """Return a traced number of bytes in the unit of a descriptor's address."""

@@ -96,9 +96,7 @@ class Array(Node):
 
     def named(self, name: str) -> None:
         """Give the variable in the PTX the Python name that the array is bound to."""
-        base = self.pointer.base
-        if isinstance(base, Symbol) and base.hint in ("shared", "local"):
-            base.hint = name
+        self.pointer.name_variable(name)
 
     def index(self, *coordinates: Nested) -> Any:
         """Return the index of a coordinate, in elements, as the layout gives it."""

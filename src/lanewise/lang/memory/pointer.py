@@ -117,6 +117,11 @@ class Pointer(Node):
         if isinstance(self.base, Register) and not self.base.hint:
             self.base.hint = name
 
+    def name_variable(self, name: str) -> None:
+        """Give the declared memory that it leads to a Python name in the PTX, unless it has one already."""
+        if isinstance(self.base, Symbol) and self.base.hint in ("shared", "local"):
+            self.base.hint = name
+
     def to(self, dtype: Format) -> Pointer:
         """Return a pointer to elements of another dtype at the same address."""
         return Pointer(dtype, self.space, self.base, self.offset, self.align, self.piece, self.variable)

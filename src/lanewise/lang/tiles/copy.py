@@ -32,6 +32,43 @@ from lanewise.lang.trace.types import dtype_name, register_kind, storage_bytes, 
 from lanewise.layout import Layout, coalesce, composition, flatten, size, upcast
 
 
+@dataclass(frozen=True)
+class AtomCopy:
+    """A copy atom between two tensors that it fits; `fill` is what is written where a predicate fails."""
+
+    atom: Copy_Atom
+    source: View | RegisterTensor
+    target: View | RegisterTensor
+    fill: int | None
+
+    def __post_init__(self) -> None:
+        atom, sides = self.atom, (self.source, self.target)
+        for side in sides:
+            if side.dtype.bits < 8 and isinstance(side, View):
+                raise current().error(
+                    f"lw.copy of {side}: elements smaller than a byte have no addresses; load the words that "
+                    "hold them, and set the fragment's elements"
+                )
+            if side.dtype.bits != atom.ValType.bits:
+                raise current().error(
+                    f"lw.copy: {atom.name} moves values of {atom.ValType} ({atom.ValType.bits} bits), and "
+                    f"{side} has {side.dtype.bits} bits an element; name the type where the copy is made"
+                )
+        kinds = {side.dtype for side in sides}
+        if len(kinds) > 1 and kinds != {f32, tf32}:
+            raise current().error(
+                f"lw.copy moves bits and converts nothing: from {self.source} to {self.target}; "
+                f"use .to(lw.{dtype_name(self.target.dtype)}) on registers"
+            )
+
+    def require_spaces(self, source: str, target: str) -> None:
+        """Raise an error unless source and target lie in these state spaces, or in registers."""
+        for what, tensor, space in (("reads", self.source, source), ("writes", self.target, target)):
+            if tensor.space != space:
+                where_to = space if space == "registers" else f"{space} memory"
+                raise current().error(f"{self.atom.name} {what} {where_to}, and here it is {tensor}")
+
+
 def inside(*coordinates: object) -> Any:
     """Stand for the predicate `pred=lw.inside` of lw.copy, which leaves out what lies outside of a tensor."""
     raise current().error("lw.inside is for lw.copy: lw.copy(tiled_copy, source, target, pred=lw.inside)")
@@ -82,7 +119,7 @@ def copy(*arguments: object, pred: object = None, fill: int | None = None, wait:
     this = AtomCopy(atom, source, target, fill)
     for number in range(count):
         inputs, outputs = (list(range(number * count, (number + 1) * count)) for count in (reads, writes))
-        emit_copy_atom(this, inputs, outputs, _predicate(pred, source, target, inputs[0], outputs[0], atom))
+        emit_copy_atom(this, inputs, outputs, _predicate(pred, this, inputs[0], outputs[0]))
 
 
 def _copy_tensor_memory(
@@ -116,21 +153,14 @@ def _tensor(what: object) -> View | RegisterTensor:
     raise current().error(f"lw.copy moves between tensors; {describe(what)} is not a tensor")
 
 
-def _predicate(
-    pred: object,
-    source: View | RegisterTensor,
-    target: View | RegisterTensor,
-    read: int,
-    write: int,
-    atom: Copy_Atom,
-) -> Scalar | None:
+def _predicate(pred: object, this: AtomCopy, read: int, write: int) -> Scalar | None:
     """Return the predicate of one atom's elements; None where it always holds."""
     if pred is None:
         return None
     if not callable(pred):
         predicate = as_predicate(pred)
     else:
-        tensor, number, values = _with_coordinates(source, target, read, write, atom)
+        tensor, number, values = _with_coordinates(this, read, write)
         coordinates = tensor.addresses.coordinates(tensor.offset(number))
         if pred is inside:
             predicate = _within_limits(tensor, number, coordinates, values)
@@ -139,11 +169,10 @@ def _predicate(
     return None if predicate.constant is True else predicate
 
 
-def _with_coordinates(
-    source: View | RegisterTensor, target: View | RegisterTensor, read: int, write: int, atom: Copy_Atom
-) -> tuple[View, int, int]:
+def _with_coordinates(this: AtomCopy, read: int, write: int) -> tuple[View, int, int]:
     """Return the side that knows its coordinates, the number of its first value, and its values."""
-    for tensor, number, values in ((source, read, atom.NumValSrc), (target, write, atom.NumValDst)):
+    sides = ((this.source, read, this.atom.NumValSrc), (this.target, write, this.atom.NumValDst))
+    for tensor, number, values in sides:
         if isinstance(tensor, View) and isinstance(tensor.addresses, StridedAddresses):
             return tensor, number, values
     raise current().error(
@@ -221,49 +250,6 @@ def _allows_width(tensor: View | RegisterTensor, values: int, count: int, within
             if _straddled_mode(tensor, start, here, values)[1]:
                 return False
     return True
-
-
-@dataclass(frozen=True)
-class AtomCopy:
-    """A copy atom between two tensors that it fits; `fill` is what is written where a predicate fails."""
-
-    atom: Copy_Atom
-    source: View | RegisterTensor
-    target: View | RegisterTensor
-    fill: int | None
-
-    def __post_init__(self) -> None:
-        atom, sides = self.atom, (self.source, self.target)
-        for side in sides:
-            if side.dtype.bits < 8 and isinstance(side, View):
-                raise current().error(
-                    f"lw.copy of {side}: elements smaller than a byte have no addresses; load the words that "
-                    "hold them, and set the fragment's elements"
-                )
-            if side.dtype.bits != atom.ValType.bits:
-                raise current().error(
-                    f"lw.copy: {atom.name} moves values of {atom.ValType} ({atom.ValType.bits} bits), and "
-                    f"{side} has {side.dtype.bits} bits an element; name the type where the copy is made"
-                )
-        kinds = {side.dtype for side in sides}
-        if len(kinds) > 1 and kinds != {f32, tf32}:
-            raise current().error(
-                f"lw.copy moves bits and converts nothing: from {self.source} to {self.target}; "
-                f"use .to(lw.{dtype_name(self.target.dtype)}) on registers"
-            )
-
-    def require_spaces(self, source: str, target: str) -> None:
-        """Raise an error unless source and target lie in these state spaces, or in registers."""
-        for what, tensor, space in (("reads", self.source, source), ("writes", self.target, target)):
-            if tensor.space != space:
-                raise current().error(
-                    f"{self.atom.name} {what} {_space_text(space)}, and here it is {tensor}"
-                )
-
-
-def _space_text(space: str) -> str:
-    """Return a state space in the words of messages."""
-    return space if space == "registers" else f"{space} memory"
 
 
 def emit_copy_atom(this: AtomCopy, reads: list[int], writes: list[int], holds: Scalar | None) -> None:

@@ -113,11 +113,6 @@ def _leader() -> Any:
     return rank - rank % PAIR
 
 
-def _pair_mask() -> Any:
-    """Return the mask of this pair's blocks in the cluster."""
-    return BOTH << _leader()
-
-
 class PipelineTmaUmmaAsync(Pipeline):
     """Stages of shared memory that TMA fills and tcgen05.mma reads: releasing one is a tcgen05.commit.
 
@@ -162,7 +157,7 @@ class PipelineTmaUmmaAsync(Pipeline):
 def _commit(barrier: object, cta_group: int, multicast: object) -> None:
     """Arrive when the products of this thread are complete: in this block, or in those of a mask."""
     if multicast is None and cta_group == PAIR:
-        multicast = _pair_mask()
+        multicast = BOTH << _leader()  # this pair's blocks in the cluster
     tcgen05.commit(barrier, cta_group=cta_group, multicast=multicast)
 
 

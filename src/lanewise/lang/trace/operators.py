@@ -390,7 +390,8 @@ def compare(name: str, a: object, b: object) -> Scalar:
     if is_float(dtype):
         test = f"setp.{'neu' if name == 'ne' else name}.{dtype.name}"
     elif is_int(dtype):
-        test = f"setp.{name}.{_compared_type(dtype)}"
+        # bytes lie in 16-bit registers
+        test = f"setp.{name}.{dtype.name if dtype.bits >= 16 else f'{dtype.name[0]}16'}"
     else:
         test = f"setp.{name}.b{dtype.bits}"
     return compute(pred, test, a.operand, b.operand)
@@ -402,11 +403,6 @@ def _require_comparable(name: str, dtype: Format) -> None:
         refuse_dtype(name, dtype, "convert it first, as in x.to(lw.f32)")
     if dtype.bits < 16 or name not in ("eq", "ne"):
         refuse_dtype(name, dtype, "lw.unpack(x) gives its two values")
-
-
-def _compared_type(dtype: Format) -> str:
-    """Return the type by which PTX compares an integer dtype: bytes lie in 16-bit registers."""
-    return dtype.name if dtype.bits >= 16 else f"{dtype.name[0]}16"
 
 
 def where(condition: object, a: object, b: object) -> Any:
