@@ -70,17 +70,16 @@ class Kernel:
             )
         super().__setattr__(name, value)
 
-    INSTEAD: ClassVar = (
-        dict.fromkeys(
-            ("src", "source", "code", "fn", "func"),
-            "kernel.function is the Python, kernel.ptx() the PTX",
-        )
-        | {"asm": "kernel.ptx() and kernel.sass() return its code"}
-        | dict.fromkeys(
+    INSTEAD: ClassVar = {
+        **dict.fromkeys(
+            ("src", "source", "code", "fn", "func"), "kernel.function is the Python, kernel.ptx() the PTX"
+        ),
+        "asm": "kernel.ptx() and kernel.sass() return its code",
+        **dict.fromkeys(
             ("to", "cuda", "cpu", "compile"),
             "it is compiled when it is launched, and runs where its arrays are",
-        )
-    )
+        ),
+    }
 
     if not TYPE_CHECKING:  # a type checker has to know the attributes
 

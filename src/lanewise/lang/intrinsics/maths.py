@@ -143,12 +143,13 @@ def _extreme(name: str, values: tuple[Any, ...], nan: bool) -> object:
     """Return the least or the greatest of several values, by one instruction for each after the first."""
     if len(values) < 2:
         raise current().error(f"lw.{name} takes two values or more")
+    of_numbers: Any = min if name == "min" else max
     if not any(isinstance(value, Traced) for value in values):
-        return (min_ if name == "min" else max_)(values)
+        return of_numbers(values)
     extreme = values[0]
     for value in values[1:]:
         if not isinstance(extreme, Traced) and not isinstance(value, Traced):
-            extreme = (min_ if name == "min" else max_)((extreme, value))
+            extreme = of_numbers((extreme, value))
             continue
         a, b = same_dtype_operands(name, extreme, value)
         dtype = a.dtype
@@ -169,9 +170,6 @@ def _extreme(name: str, values: tuple[Any, ...], nan: bool) -> object:
         nonnegative = a.nonnegative and b.nonnegative if name == "min" else a.nonnegative or b.nonnegative
         extreme = compute(dtype, opcode, a.operand, b.operand, nonnegative=nonnegative)
     return extreme
-
-
-min_, max_ = min, max
 
 
 def minimum(*values: object, nan: bool = False) -> Any:
