@@ -9,7 +9,7 @@ from math import gcd
 from typing import Any
 
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.operators import add, mul, xor
+from lanewise.lang.trace.operators import mul
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.traced import describe, plain_number
 from lanewise.lang.trace.types import i64, is_int
@@ -81,7 +81,7 @@ def swizzled(swizzle: Swizzle, index: object) -> Any:
         index = index - whole
     source = index & swizzle.yyy_msk
     moved = source >> swizzle.shift if swizzle.shift > 0 else source << -swizzle.shift
-    result = xor(index, moved)
+    result = index ^ moved
     result.multiple = gcd(index.multiple, run_of(swizzle))
     return result + whole if whole else result
 
@@ -101,7 +101,7 @@ def index_of(layout: Any, coordinate: Nested) -> Any:
     if isinstance(layout, ComposedLayout):
         inner = index_of(layout.layoutA, coordinate)
         if layout.offset != 0:
-            inner = _sum(inner, layout.offset)
+            inner = inner + layout.offset
         return (
             swizzled(layout.layoutB, inner)
             if isinstance(layout.layoutB, Swizzle)
@@ -110,12 +110,7 @@ def index_of(layout: Any, coordinate: Nested) -> Any:
     return _index(coordinate, layout.shape, layout.stride)
 
 
-def _sum(a: Any, b: Any) -> object:
-    """Return the sum of integers, traced or not."""
-    return add(a, b) if isinstance(a, Scalar) or isinstance(b, Scalar) else a + b
-
-
-def _index(crd: Nested, shape: Nested, stride: Nested) -> object:
+def _index(crd: Nested, shape: Nested, stride: Nested) -> Any:
     """Return the sum of each coordinate times its stride; one integer counts over all modes of a shape."""
     if isinstance(crd, tuple):
         if not isinstance(shape, tuple) or len(crd) != len(shape):
@@ -124,7 +119,7 @@ def _index(crd: Nested, shape: Nested, stride: Nested) -> object:
             )
         total: Any = 0
         for coordinate, extent, step in zip(crd, shape, stride, strict=True):
-            total = _sum(total, _index(coordinate, extent, step))
+            total = total + _index(coordinate, extent, step)
         return total
     if isinstance(shape, tuple):
         if len(shape) == 1:
@@ -133,8 +128,8 @@ def _index(crd: Nested, shape: Nested, stride: Nested) -> object:
         for extent, step in zip(shape[:-1], stride[:-1], strict=True):
             count = product(extent)
             digit, crd = crd % count, crd // count
-            total = _sum(total, _index(digit, extent, step))
-        return _sum(total, _index(crd, shape[-1], stride[-1]))
+            total = total + _index(digit, extent, step)
+        return total + _index(crd, shape[-1], stride[-1])
     if isinstance(crd, Scalar):
         return mul(crd, stride)
     crd = plain_number(crd)
@@ -149,7 +144,7 @@ def _index(crd: Nested, shape: Nested, stride: Nested) -> object:
     return crd * stride
 
 
-def wide_sum(a: object, b: object) -> Any:
+def wide_sum(a: Any, b: Any) -> Any:
     """Return the sum of integers, in 64 bits if their dtypes differ; None and 0 cost no instruction."""
     if a is None or (not isinstance(a, Scalar) and a == 0):
         return b
@@ -157,7 +152,7 @@ def wide_sum(a: object, b: object) -> Any:
         return a
     if isinstance(a, Scalar) and isinstance(b, Scalar) and a.dtype != b.dtype:
         a, b = a.to(i64), b.to(i64)
-    return _sum(a, b)
+    return a + b
 
 
 def offsets(shape: object, stride: object, coordinate: object) -> Offsets:

@@ -28,7 +28,7 @@ from lanewise.lang.memory.layout_index import (
 )
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.operators import mul, mul_wide, xor
+from lanewise.lang.trace.operators import mul, mul_wide
 from lanewise.lang.trace.scalar import Scalar, literal
 from lanewise.lang.trace.traced import Node
 from lanewise.lang.trace.types import dtype_name, i32, i64, u32
@@ -150,7 +150,7 @@ class SwizzledAddresses(_FromTracedBeginning):
             return swizzled(swizzle, wide_sum(self.inner, low))
         moved = swizzle(low)
         index = swizzled(swizzle, self.inner)
-        return xor(index, moved) if moved else index
+        return index ^ moved if moved else index
 
     def prepare(self, offsets: list[int]) -> None:
         """Compute here, so that a loop does not, what the swizzle makes of offsets, but for whole periods."""

@@ -17,7 +17,7 @@ from lanewise.lang.matrix.tensor_memory import group_word
 from lanewise.lang.memory.array import shared
 from lanewise.lang.tiles.copy import guard_since
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.operators import where, xor
+from lanewise.lang.trace.operators import where
 from lanewise.lang.trace.scalar import Scalar, literal
 from lanewise.lang.trace.traced import Node, describe
 from lanewise.lang.trace.types import i32, u64
@@ -42,7 +42,7 @@ class PipelineState(Node):
         """Return the state for the stage after this one."""
         further = self.stage + 1
         around = further == self.stages
-        flipped = xor(self.phase, literal(1, i32))
+        flipped = self.phase ^ literal(1, i32)
         return self.with_children([where(around, 0, further), where(around, flipped, self.phase)])
 
     def __str__(self) -> str:

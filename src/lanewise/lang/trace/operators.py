@@ -308,11 +308,6 @@ def _neutral(name: str, x: Scalar, constant: object) -> Scalar | None:
     return None
 
 
-def xor(a: object, b: object) -> Scalar:
-    """Return a ^ b, bit by bit."""
-    return bitwise("xor", a, b)
-
-
 def invert(a: Scalar) -> Scalar:
     """Return ~a: an integer with all its bits flipped, or the opposite of a predicate."""
     if a.constant is not None:
@@ -488,7 +483,7 @@ def floordiv(a: Any, b: object) -> Scalar:
         return compute(dtype, f"div.{_division_type(a, b)}", a.operand, b.operand, nonnegative=True)
     quotient = truncated_div(a, b)
     remainder = sub(a, mul(quotient, b))
-    inexact = compare("ne", remainder, 0) & compare("lt", xor(remainder, b), 0)
+    inexact = compare("ne", remainder, 0) & compare("lt", remainder ^ b, 0)
     return select(inexact, quotient - 1, quotient)
 
 
@@ -505,7 +500,7 @@ def mod(a: Any, b: object) -> Scalar:
     if not dtype.signed or (a.nonnegative and b.nonnegative):
         return compute(dtype, f"rem.{_division_type(a, b)}", a.operand, b.operand, nonnegative=True)
     remainder = truncated_rem(a, b)
-    other_sign = compare("ne", remainder, 0) & compare("lt", xor(remainder, b), 0)
+    other_sign = compare("ne", remainder, 0) & compare("lt", remainder ^ b, 0)
     return select(other_sign, remainder + b, remainder)
 
 
