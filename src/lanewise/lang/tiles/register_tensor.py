@@ -54,11 +54,13 @@ class RegisterTensor(Node):
     Coordinates are Python integers: registers have no addresses.
     """
 
-    __slots__ = ("__weakref__", "_dtype", "layout", "offset", "registers")
+    __slots__ = ("__weakref__", "dtype", "layout", "offset", "registers")
     mutable = True
+    #: The word that messages use in place of a state space.
+    space = "registers"
 
     def __init__(self, dtype: Format, layout: Layout, registers: list[Scalar], offset: int = 0) -> None:
-        self._dtype, self.layout, self.offset = dtype, layout, offset
+        self.dtype, self.layout, self.offset = dtype, layout, offset
         self.registers = registers if isinstance(registers, RegisterStorage) else RegisterStorage(registers)
         self.registers.tensors.add(self)
 
@@ -94,19 +96,9 @@ class RegisterTensor(Node):
         return self.dtype, self.layout, self.offset, len(self.registers)
 
     @property
-    def dtype(self) -> Format:
-        """The dtype of the elements."""
-        return self._dtype
-
-    @property
     def shape(self) -> Any:
         """The shape of the coordinates."""
         return self.layout.shape
-
-    @property
-    def space(self) -> str:
-        """The word that messages use in place of a state space."""
-        return "registers"
 
     @property
     def slots(self) -> int:
