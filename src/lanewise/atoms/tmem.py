@@ -86,7 +86,7 @@ class TmemTensor(Tensor):
         bits, lanes = self.value_type.bits, lane_stride(self.value_type.bits)
         inside = [
             (extent - 1) * stride
-            for extent, stride in zip(*map(_flat, (self.layout.shape, self.layout.stride)), strict=True)
+            for extent, stride in zip(flatten(self.layout.shape), flatten(self.layout.stride), strict=True)
             if stride < lanes
         ]
         reached: int = (sum(inside) + 1) * bits
@@ -97,10 +97,6 @@ class TmemTensor(Tensor):
         address = offset * self.value_type.bits // COLUMN_BITS
         lane, column = divmod(address, 1 << LANE_SHIFT)
         return f"tmem_[{self.value_type.bits}b](0x{lane:04x}.{column:04x}) o {self.layout}"
-
-
-def _flat(nested: Any) -> list[int]:
-    return [leaf for part in nested for leaf in _flat(part)] if isinstance(nested, tuple) else [nested]
 
 
 def find_tmem_tensor_col_offset(tensor: TmemTensor) -> int:

@@ -7,6 +7,8 @@ that begin at 32 times its number modulo 4. Addresses have the lane in the upper
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from lanewise.atoms import TmemTensor
@@ -119,7 +121,7 @@ class TensorMemory(Node):
         """
         _meet(self.cta_group)
         text = f"tcgen05.dealloc.{group_word(self.cta_group)}.sync.aligned.b32"
-        with _OneWarp(self.warp):
+        with _one_warp(self.warp):
             emit_tcgen05(text, self.address.in_register, str(self.columns))
 
     def __str__(self) -> str:
@@ -149,7 +151,7 @@ def alloc(columns: int, *, cta_group: int = 1, warp: int = 0, relinquish: bool =
     slot = shared(u32, 1)
     slot.named("tmem_address")
     address = slot.pointer.operand
-    with _OneWarp(whole(warp, "the warp that allocates")):
+    with _one_warp(whole(warp, "the warp that allocates")):
         emit_tcgen05(f"tcgen05.alloc.{group}.sync.aligned.shared::cta.b32", address, str(columns))
         if relinquish:
             emit_tcgen05(f"tcgen05.relinquish_alloc_permit.{group}.sync.aligned")
@@ -158,18 +160,13 @@ def alloc(columns: int, *, cta_group: int = 1, warp: int = 0, relinquish: bool =
     return TensorMemory(base, columns, cta_group, warp)
 
 
-class _OneWarp:
-    """Code inside the `with` runs in one warp of the block; the others jump over it."""
-
-    def __init__(self, warp: int) -> None:
-        self.warp, self.after = warp, Label("other_warps")
-
-    def __enter__(self) -> None:
-        is_mine = warp_id() == self.warp
-        current().branch(self.after, NotPredicate(is_mine.in_register))
-
-    def __exit__(self, *_: object) -> None:
-        current().label(self.after)
+@contextmanager
+def _one_warp(warp: int) -> Iterator[None]:
+    """Let code inside the `with` run in one warp of the block; the others jump over it."""
+    after, is_mine = Label("other_warps"), warp_id() == warp
+    current().branch(after, NotPredicate(is_mine.in_register))
+    yield
+    current().label(after)
 
 
 def _meet(cta_group: int) -> None:

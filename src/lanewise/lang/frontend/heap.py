@@ -67,15 +67,13 @@ def captured_names(code: CodeType) -> dict[CodeType, frozenset[str]]:
     return captured
 
 
+@dataclass(slots=True, eq=False)
 class Held:
     """What one location holds: a leaf, a frozen node made of `children`, or a reference to a container."""
 
-    __slots__ = ("children", "container", "value")
-
-    def __init__(
-        self, value: object, children: list[Held] | None = None, container: Container | None = None
-    ) -> None:
-        self.value, self.children, self.container = value, children, container
+    value: object
+    children: list[Held] | None = None
+    container: Container | None = None
 
     @property
     def is_leaf(self) -> bool:

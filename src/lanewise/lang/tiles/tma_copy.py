@@ -70,17 +70,14 @@ class TmaCopy(Traced):
 
     def _copy_box(self, shared: View, coordinates: object) -> None:
         """Emit the copy of one box."""
-        verb, options = _OPERATIONS[self.operation], dict(self.options)
+        verb, cache = _OPERATIONS[self.operation], self.options.get("cache")
         if verb == "load":
-            barrier, multicast, cache = (options.get(name) for name in ("barrier", "multicast", "cache"))
             group = 2 if "_2SM_" in self.operation else None
-            tma.load(
-                shared, self.map, coordinates, barrier, multicast=multicast, cache=cache, cta_group=group
-            )
+            tma.load(shared, self.map, coordinates, cta_group=group, **self.options)
         elif verb == "store":
-            tma.store(self.map, coordinates, shared, cache=options.get("cache"))
+            tma.store(self.map, coordinates, shared, cache=cache)
         else:
-            tma.reduce(verb, self.map, coordinates, shared, cache=options.get("cache"))
+            tma.reduce(verb, self.map, coordinates, shared, cache=cache)
 
     def __str__(self) -> str:
         return f"{self.operation} by {self.map}"

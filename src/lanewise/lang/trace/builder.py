@@ -92,16 +92,15 @@ class SourceLocation:
     column: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class Operation:
     """One PTX instruction; a `pure` one computes registers from registers and may be moved or repeated."""
 
-    __slots__ = ("guard", "location", "opcode", "operands", "pure")
-
-    def __init__(
-        self, opcode: str, operands: tuple[object, ...], guard: object, pure: bool, location: SourceLocation
-    ) -> None:
-        self.opcode, self.operands, self.guard, self.pure = opcode, operands, guard, pure
-        self.location = location
+    opcode: str
+    operands: tuple[Any, ...]
+    guard: object
+    pure: bool
+    location: SourceLocation
 
 
 class Label:
