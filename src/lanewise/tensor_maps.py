@@ -251,17 +251,13 @@ def _layout(array: object) -> tuple[tuple[int, ...], tuple[int, ...], int, str]:
 
     layout = layout_of(array)
     if layout is None:
+        on_host = hasattr(array, "__dlpack__") or hasattr(array, "__array__")
         raise LanewiseError(
             "lw.tensor_map(array, box) takes a NumPy array, a tensor in host memory or an array on a GPU "
             f"first, not {type(array).__name__}"
-            + ("; numpy.asarray makes a NumPy array of it without a copy" if _is_on_host(array) else "")
+            + ("; numpy.asarray makes a NumPy array of it without a copy" if on_host else "")
         )
     return layout
-
-
-def _is_on_host(array: object) -> bool:
-    """Return whether something is an array in host memory that is not NumPy's."""
-    return hasattr(array, "__dlpack__") or hasattr(array, "__array__")
 
 
 def _element_type(name: str, itemsize: int, wanted: str | None) -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Unpack
 
 from lanewise.atoms import Copy_Atom, CopyOperation, MMA_Atom
-from lanewise.atoms.tmem_traits import TensorMove
+from lanewise.atoms.tmem import TensorMove
 from lanewise.draw import atoms, banks, instructions, layouts, shared_memory, tcgen05, tensor_memory
 from lanewise.draw.drawing import draw
 from lanewise.draw.options import Choices, Options

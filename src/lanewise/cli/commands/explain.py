@@ -66,8 +66,8 @@ def explain(
     lanewise explain 0x4000004000000040            what a matrix descriptor of wgmma or tcgen05 says
     lanewise explain map.bin                       what the 128 bytes of a tensor map say (or hex text)
     """
-    from lanewise.atoms.trait_layouts import NAMES as TRAIT_LAYOUTS
-    from lanewise.atoms.trait_layouts import named_layout
+    from lanewise.atoms.mma_traits import NAMES as TRAIT_LAYOUTS
+    from lanewise.atoms.mma_traits import named_layout
 
     instruction = " ".join(words)
     style = style_of(**vars(shown))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lanewise import lang as lw
-from lanewise.lang.hopper.tensor_map import TensorMap
+from lanewise.lang.hopper.tma import TensorMap
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.linalg.kernels.hopper.operand_tiles import operand_tiles
 from lanewise.linalg.kernels.hopper.tile_scheduler import numbers

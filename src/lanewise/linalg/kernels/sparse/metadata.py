@@ -17,7 +17,7 @@ from lanewise import lang as lw
 from lanewise.formats import Format, u8
 from lanewise.isa import Instruction, instruction
 from lanewise.lang.frontend.kernel import Kernel
-from lanewise.lang.matrix.element_coordinates import element_coordinates
+from lanewise.lang.matrix.fragment import element_coordinates
 from lanewise.linalg.kernels.hopper.traits import LINE, ROWS, SPARSE_GROUP, WARPGROUP, metadata_words
 from lanewise.linalg.sum_order import sparse_name
 
