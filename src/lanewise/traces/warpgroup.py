@@ -9,7 +9,7 @@ from lanewise.isa.matrix_descriptor import MatrixDescriptor
 from lanewise.machine.abi import LANES, SHARED_WINDOW, WARPGROUP
 from lanewise.machine.program.operands import Register
 from lanewise.machine.program.ops import Op, all_registers
-from lanewise.machine.tensor_core.wgmma_statement import SharedMatrix, Statement
+from lanewise.machine.tensor_core.wgmma import SharedMatrix, Statement
 from lanewise.traces.fragments import MatrixOperand
 from lanewise.traces.places import MemoryPlace, RegisterPlace
 from lanewise.traces.recording import Recording

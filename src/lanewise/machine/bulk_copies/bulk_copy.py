@@ -10,8 +10,6 @@ from lanewise.machine.abi import BlockAnswer, FaultKind, LaunchRecord
 from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.bulk_copies.faults import Wrong
 from lanewise.machine.bulk_copies.operation import GRANULE, ISSUER, Issue, finish
-from lanewise.machine.bulk_copies.reductions import copier, operation_of, reduction
-from lanewise.machine.codegen import pending_operations
 from lanewise.machine.codegen.function_code import (
     U32,
     U64,
@@ -20,20 +18,67 @@ from lanewise.machine.codegen.function_code import (
     Kernel,
     Record,
     call,
+    shared,
     shared_code,
     shared_function,
     shared_routine,
     zero_bytes,
 )
-from lanewise.machine.codegen.pending_operations import address_of, call_function
+from lanewise.machine.codegen.pending_operations import (
+    address_of,
+    call_function,
+    commit_bulk_group,
+    wait_bulk_group,
+)
 from lanewise.machine.codegen.threaded_code import Step
 from lanewise.machine.program.memory_accesses import accesses
 from lanewise.machine.program.operands import Register, ResolvedOperand, elements_of
 from lanewise.machine.program.ops import Op
 from lanewise.machine.program.ptx_types import TYPE_BITS
 from lanewise.machine.warp_ops.addresses import WRITE
-from lanewise.machine.warp_ops.atomics import BULK
+from lanewise.machine.warp_ops.atomics import BULK, atomic_update
 from lanewise.ptx import Immediate
+
+#: Operations of reductions.
+OPERATIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
+
+
+def operation_of(op: Op) -> str:
+    """Return the operation that an instruction names; raise an error if it names none."""
+    name = next((modifier for modifier in op.modifiers if modifier in OPERATIONS), "")
+    if not name:
+        raise op.unsupported("it names no operation")
+    return name
+
+
+def reduction(module: ir.Module, op: Op, name: str, fmt: str, space: str) -> ir.Function:
+    """Return `reduce(target, source, bytes)` for an operation and a type of elements in a state space."""
+    kind = ir.FunctionType(ir.WORD, [ir.LONG] * 3)
+
+    def write(module: ir.Module, title: str) -> None:
+        code = FunctionCode(module, title, ("target", "source", "bytes"), ir.WORD, "")
+        word = Type("u", TYPE_BITS[fmt])
+        size = word.bits // 8
+        with code.loop(code["bytes"] >> (size.bit_length() - 1)) as number:
+            source = Record(code, code["source"] + number * size).pointer(0, word)
+            operand = Value(code, word, code.builder.load(source._typed(word), align=1))
+            target = Record(code, code["target"] + number * size).pointer(0, word)._typed(word)
+            atomic_update(code, op, name, fmt, target, operand, space)
+        code.give(0)
+
+    title = f"reduce {name} {fmt} in {space}"
+    if module.functions.get(title) is None:
+        write(ir.Module(), title)  # errors are raised here, where the line is known
+    return shared(module, title, kind, write)
+
+
+def copier(code: FunctionCode, target: Value, source: Value, size: Value) -> None:
+    """Write code that copies bytes, which may overlap."""
+    pointer = ir.IntType(8).as_pointer()
+    types = [pointer, pointer, ir.IntType(64), ir.IntType(1)]
+    function = code.external("llvm.memmove.p0.p0.i64", ir.VoidType(), types)
+    handles = [code.builder.inttoptr(address.to(i64).handle, pointer) for address in (target, source)]
+    code.builder.call(function, [*handles, size.handle, ir.Constant(ir.IntType(1), 0)])
 
 
 @contextmanager
@@ -286,7 +331,7 @@ def _write_zero(code: BlockCode) -> None:
 
 def commit_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
     """Return cp.async.bulk.commit_group as a shared step."""
-    return Step(pending_operations.commit(module), [])
+    return Step(commit_bulk_group(module), [])
 
 
 def wait_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
@@ -294,4 +339,4 @@ def wait_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
     groups = op.operands[0]
     if not isinstance(groups, Immediate):
         raise op.unsupported("its number of groups is not a constant")
-    return Step(pending_operations.wait(module), [groups.bits, int(op.has("read"))])
+    return Step(wait_bulk_group(module), [groups.bits, int(op.has("read"))])

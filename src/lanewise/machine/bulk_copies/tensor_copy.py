@@ -9,13 +9,15 @@ from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.bulk_copies.box_walker import ATOM, DIMENSIONS, GATHERED, AtomCopy, bounds, least, walk
 from lanewise.machine.bulk_copies.bulk_copy import (
     after_size,
+    copier,
     each_receiver,
+    operation_of,
+    reduction,
     refuse_other_forms,
     stop_unless_done,
 )
 from lanewise.machine.bulk_copies.faults import Wrong
 from lanewise.machine.bulk_copies.operation import ISSUER, Issue, finish
-from lanewise.machine.bulk_copies.reductions import copier, operation_of, reduction
 from lanewise.machine.bulk_copies.tensor_map import (
     MATRIX_RANK,
     BoxMode,

@@ -12,8 +12,8 @@ from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockQueue, BlockRecord, LaunchRecord, MemberRow, RunStatus, WarpFrame
 from lanewise.machine.codegen.function_code import U32, FunctionCode, Record
-from lanewise.machine.codegen.instrumentation import BarrierHook
 from lanewise.machine.codegen.lane_vectors import BOOL
+from lanewise.machine.codegen.threaded_code import BarrierHook
 
 WORD = ir.IntType(32)
 LANES = abi.LANES

@@ -8,7 +8,7 @@ from lanewise.machine.abi import BlockRecord, LaunchRecord, RunStatus, WarpFrame
 from lanewise.machine.async_records import PendingOperations
 from lanewise.machine.codegen.cluster_scheduler import begin_cluster, divided, next_cluster
 from lanewise.machine.codegen.function_code import U32, U64, FunctionCode, Record, copy_bytes, zero_bytes
-from lanewise.machine.codegen.pending_copies import forget_copies
+from lanewise.machine.codegen.pending_operations import forget_copies
 from lanewise.machine.codegen.run_order import block_in_order
 from lanewise.machine.tensor_memory_records import TENSOR_BYTES, TensorAllocator
 

@@ -31,10 +31,9 @@ from lanewise.machine.codegen.cluster_scheduler import (
 )
 from lanewise.machine.codegen.function_code import U8, U32, U64, FunctionCode, Record, copy_bytes, shared
 from lanewise.machine.codegen.grid_scheduler import write_run_grid
-from lanewise.machine.codegen.instrumentation import BarrierHook
 from lanewise.machine.codegen.lane_vectors import BOOL
 from lanewise.machine.codegen.run_order import WarpOrder, write_permuted
-from lanewise.machine.codegen.threaded_code import write_follow
+from lanewise.machine.codegen.threaded_code import BarrierHook, write_follow
 
 WORD = ir.IntType(32)
 LANES = abi.LANES

@@ -381,10 +381,10 @@ BULK = (
         types="b32 b64 u32 s32 u64 s64", counter="tma", since=90,
         memory=(_copy(ATOMIC, 0, "shared", size=Size.TYPE, data=1, strong=True), _counted(2))),
     *warp(
-        "tensormap.replace", "address use use?", "bulk_copies.tensor_map_changes:replace", counter="st",
+        "tensormap.replace", "address use use?", "bulk_copies.tensor_map:replace", counter="st",
         memory=(MemoryAccess(WRITE, 0, Size.TENSOR_MAP),), since=90),
     *warp(
-        "tensormap.cp_fenceproxy", "address address use", "bulk_copies.tensor_map_changes:copy", counter="st",
+        "tensormap.cp_fenceproxy", "address address use", "bulk_copies.tensor_map:copy", counter="st",
         memory=(
             MemoryAccess(WRITE, 0, Size.TENSOR_MAP, space="global", by_one_lane=True),
             MemoryAccess(READ, 1, Size.RUN_TIME, space="shared"),
@@ -497,9 +497,10 @@ TENSOR_MEMORY = (
         waits=Waits.WARP, needs_values=True,
         inferred="that the upper half of each column becomes 0 is inferred"),
     *_tensor(
-        "tcgen05.wait::ld", "", shared_step="tensor_memory.late_stores:load_wait_step", waits=Waits.WARP),
+        "tcgen05.wait::ld", "", shared_step="tensor_memory.loads_and_stores:load_wait_step",
+        waits=Waits.WARP),
     *_tensor(
-        "tcgen05.wait::st", "", shared_step="tensor_memory.late_stores:wait_step", waits=Waits.WARP),
+        "tcgen05.wait::st", "", shared_step="tensor_memory.loads_and_stores:wait_step", waits=Waits.WARP),
     *_product("tcgen05.mma", "tmem matrix descriptor use use use*"),
     *_product("tcgen05.mma.sp", "tmem matrix descriptor tmem use use use*"),
     *_product("tcgen05.mma.block_scale", "tmem matrix descriptor use tmem tmem use"),
@@ -531,7 +532,7 @@ TEXTURES = (
         inferred=_BLEND, confirmed_on="sm_90",
     ),
     *warp("tld4", "def handle", "textures.fetch:lower", needs_values=True, address_flow=NUMBER),
-    *warp("txq suq", "def handle", "textures.queries:lower", address_flow=NUMBER),
+    *warp("txq suq", "def handle", "textures.objects:query", address_flow=NUMBER),
     *warp("suld", "def handle", "textures.surfaces:lower", needs_values=True, address_flow=NUMBER),
     *warp("sust sured", "handle use", "textures.surfaces:lower", needs_values=True, writes_surface=True),
 )  # fmt: skip

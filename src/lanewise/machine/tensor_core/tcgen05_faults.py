@@ -4,7 +4,7 @@ from enum import IntEnum
 
 from lanewise.errors import LanewiseError
 from lanewise.isa.matrix_descriptor import tcgen05_fault
-from lanewise.machine.tensor_core.tcgen05_form import checked_descriptor, unpacked
+from lanewise.machine.tensor_core.tcgen05_statement import checked_descriptor, unpacked
 from lanewise.machine.tensor_memory_records import FREED_COLUMN
 
 

@@ -43,8 +43,8 @@ from lanewise.machine.codegen.tensor_pipe import (
 )
 from lanewise.machine.tensor_core import tcgen05_operands as operands
 from lanewise.machine.tensor_core.tcgen05_faults import Wrong
-from lanewise.machine.tensor_core.tcgen05_form import Form, checked_descriptor, unpacked
 from lanewise.machine.tensor_core.tcgen05_operands import STORAGE, Spread, Storage, call_in, pointer_to
+from lanewise.machine.tensor_core.tcgen05_statement import Form, checked_descriptor, unpacked
 from lanewise.machine.tensor_core.wgmma_product import call_kernel
 from lanewise.machine.tensor_memory_records import LANE_BYTES
 

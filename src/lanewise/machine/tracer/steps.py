@@ -11,8 +11,7 @@ from lanewise.jit.simd import Value
 from lanewise.machine.abi import LANES
 from lanewise.machine.checker.steps import CheckerSteps, release
 from lanewise.machine.codegen.function_code import FunctionCode, Record
-from lanewise.machine.codegen.instrumentation import BarrierHook
-from lanewise.machine.codegen.threaded_code import Step, Word, guard_words
+from lanewise.machine.codegen.threaded_code import BarrierHook, Step, Word, guard_words
 from lanewise.machine.program.basic_blocks import BasicBlock
 from lanewise.machine.program.instruction_record import Level, Size
 from lanewise.machine.program.memory_accesses import tile_lines

@@ -12,7 +12,7 @@ from lanewise.isa.tensor_memory.accumulators import METADATA, PARTITION, Region,
 from lanewise.isa.tensor_memory.load_shapes import LoadShape
 from lanewise.isa.tensor_memory.scale_factors import factor_place
 from lanewise.machine.program.ops import Op
-from lanewise.machine.tensor_core.tcgen05_form import Form, checked_descriptor
+from lanewise.machine.tensor_core.tcgen05_statement import Form, checked_descriptor
 from lanewise.machine.tensor_memory.copies import SHIFTED_COLUMNS, SHIFTED_ROWS
 from lanewise.machine.tensor_memory_records import LANE_SHIFT, TENSOR_COLUMNS, TENSOR_LANES
 

@@ -16,8 +16,8 @@ from lanewise.machine.abi import BlockRecord, MemberRow
 from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.program.ops import Op, Program
 from lanewise.machine.tensor_core import tcgen05_product as product
-from lanewise.machine.tensor_core.tcgen05_form import unpacked
-from lanewise.machine.tensor_memory import late_stores, targets
+from lanewise.machine.tensor_core.tcgen05_statement import unpacked
+from lanewise.machine.tensor_memory import copies, loads_and_stores
 from lanewise.machine.tensor_memory.loads_and_stores import Access
 from lanewise.machine.tensor_memory_records import LANE_BYTES, TENSOR_BYTES, TENSOR_LANES
 from lanewise.machine.tracer.records import (
@@ -147,16 +147,16 @@ def written(op: Op, operation: Words, block: Words) -> list[TensorAccess]:
         accesses = product_accesses(numbers)
     elif op.has("st"):
         access = Access.of(op)
-        first = operand(late_stores.START) - int(block[BlockRecord.tensor_memory // 8])
+        first = operand(loads_and_stores.START) - int(block[BlockRecord.tensor_memory // 8])
         lane, rest = divmod(first, LANE_BYTES)
         shape = access.form.shape
         num = len(access.registers) // shape.registers.size()
         moved = moved_area(shape, num, access.form.packed, access.half_split, lane, rest // 4)
         accesses = [moved._replace(kind="write")]
     elif op.has("cp"):
-        accesses = copy_accesses(op, operand(targets.ADDRESS))
+        accesses = copy_accesses(op, operand(copies.ADDRESS))
     elif op.has("shift"):
-        accesses = shift_accesses(op, operand(targets.ADDRESS))
+        accesses = shift_accesses(op, operand(copies.ADDRESS))
     else:
         accesses = []
     return [access for access in accesses if access.writes]

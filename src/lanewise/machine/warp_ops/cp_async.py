@@ -1,7 +1,7 @@
 """Lowerings of cp.async: copies from global to shared memory, and the groups that a thread waits for.
 
 By default a copy is complete at once, which is one of the times that the PTX ISA allows it to take. A launch
-whose schedule is another one keeps it (`pending_copies.py`), unless it is shortened.
+whose schedule is another one keeps it (`codegen/pending_operations.py`), unless it is shortened.
 """
 
 from typing import NamedTuple
@@ -9,7 +9,6 @@ from typing import NamedTuple
 from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Type, Value, i64
 from lanewise.machine.abi import BlockRecord, FaultKind
-from lanewise.machine.codegen import pending_copies
 from lanewise.machine.codegen.function_code import (
     U8,
     U32,
@@ -21,6 +20,7 @@ from lanewise.machine.codegen.function_code import (
     call,
     shared_code,
 )
+from lanewise.machine.codegen.pending_operations import commit_copies, keep_copy, wait_copies
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step
 from lanewise.machine.program.memory_accesses import accesses
 from lanewise.machine.program.operands import MemoryOperand, Register
@@ -120,7 +120,7 @@ def _copy(
                         for handle in (host.handle, located)
                     ]
                     values: list[Value | int] = [code["frame"], lane, *places, code.constant(i64, count)]
-                    call(code, pending_copies.keep(code.module), values)
+                    call(code, keep_copy(code.module), values)
                 with at_once:
                     put(_vector(code, located, piece))
         with code.when(~full):
@@ -153,10 +153,10 @@ def _copy_shortened(
 
 def commit_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
     """Return cp.async.commit_group as a shared step."""
-    return Step(pending_copies.commit(module), [])
+    return Step(commit_copies(module), [])
 
 
 def wait_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
     """Return cp.async.wait_group and wait_all as a shared step: how many groups may stay pending."""
     groups = op.operands[0].bits if op.operands and isinstance(op.operands[0], Immediate) else 0
-    return Step(pending_copies.wait(module), [groups if op.operands else -1])
+    return Step(wait_copies(module), [groups if op.operands else -1])

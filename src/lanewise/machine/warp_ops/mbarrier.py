@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from lanewise.jit.simd import Pointer, Value, Variable, i64
 from lanewise.machine.abi import BlockRecord, FaultKind
-from lanewise.machine.codegen import pending_copies
 from lanewise.machine.codegen.function_code import (
     U32,
     U64,
@@ -22,6 +21,7 @@ from lanewise.machine.codegen.function_code import (
     call,
     shared_routine,
 )
+from lanewise.machine.codegen.pending_operations import finish_copies
 from lanewise.machine.program.memory_accesses import accesses
 from lanewise.machine.program.ops import Op
 from lanewise.machine.warp_ops.addresses import WRITE, Access, reached_space
@@ -204,7 +204,7 @@ def arrive_copies(code: BlockCode, op: Op) -> None:
     pending = code.block.get(BlockRecord.pending).differs(0)
     with code.each_lane(code.bits(code.active(op))) as lane:
         with code.when(pending):
-            call(code, pending_copies.finish(code.module), [code["frame"], lane])
+            call(code, finish_copies(code.module), [code["frame"], lane])
         barrier = _Object(code, op, lane)
         barrier.known()
         if op.has("noinc"):
