@@ -26,14 +26,13 @@ from lanewise.isa.tensor_map_fields import (
     Field,
 )
 from lanewise.isa.tensor_map_rules import LATER_ARCH, PADDED_BOX
-from lanewise.jit.simd import Pointer, Value, i64
+from lanewise.jit.simd import Pointer, Value, i64, u32, u64
 from lanewise.machine import abi
 from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.bulk_copies.box_walker import DIMENSIONS, GATHERED, at
-from lanewise.machine.bulk_copies.bulk_copy import copier, stop_unless_done
 from lanewise.machine.bulk_copies.faults import Wrong
 from lanewise.machine.bulk_copies.operation import GRANULE, ISSUER, Issue
-from lanewise.machine.codegen.function_code import U32, U64, BlockCode, Record, call, shared_code
+from lanewise.machine.codegen.function_code import BlockCode, Record, shared_code
 from lanewise.machine.program.memory_accesses import accesses
 from lanewise.machine.program.operands import ResolvedOperand
 from lanewise.machine.program.ops import Op
@@ -108,13 +107,13 @@ class MapFields:
 
     def read(self, field: Field) -> Value:
         """Return the value of a field, given where it lies."""
-        value, low = self.code.constant(U64, 0), 0
+        value, low = self.code.constant(u64, 0), 0
         for first, bits in field.parts:
             word = first // 32 * 4
             wide = first % 32 + bits > 32
-            place = self.record.pointer(word, U64 if wide else U32)
+            place = self.record.pointer(word, u64 if wide else u32)
             type = place.type
-            loaded = Value(self.code, type, self.code.builder.load(place._typed(type), align=1)).to(U64)
+            loaded = Value(self.code, type, self.code.builder.load(place._typed(type), align=1)).to(u64)
             value = value | (((loaded >> (first % 32)) & ((1 << bits) - 1)) << low)
             low += bits
         return value.to(i64) * field.unit + field.bias
@@ -134,7 +133,7 @@ def read_map(
     """
     code, box = issue.code, issue.record
     issue.aligned(address, Wrong.MAP_ALIGNMENT, MAP_ALIGNMENT)
-    local = (address - abi.LOCAL_WINDOW).to(U64) < abi.WINDOW_BYTES
+    local = (address - abi.LOCAL_WINDOW).to(u64) < abi.WINDOW_BYTES
     issue.demand(~local, Wrong.LOCAL_MAP, address)
     host = issue.host("generic", address, code.number(MAP_BYTES))
     box.set(AsyncOperation.map, host)
@@ -362,7 +361,7 @@ def replace(code: BlockCode, op: Op) -> None:
     (located,) = accesses(op)
     access = Access(code, op.site, located.space, MAP_BYTES, MAP_ALIGNMENT, WRITE)
     with code.each_lane(code.bits(code.active(op))) as lane:
-        words = Pointer(code, U64, access.host(code.address_of(located.address, lane), lane))
+        words = Pointer(code, u64, access.host(code.address_of(located.address, lane), lane))
         for field, number in _changes(code, op, lane):
             _put(words, field, number)
 
@@ -388,16 +387,16 @@ def _changes(code: BlockCode, op: Op, lane: Value) -> list[tuple[Field, Value]]:
     if len(rest) != 1:
         raise op.unsupported(f".{name} takes {2 if name in _OF_DIMENSION else 1} operands after the address")
     if name in _MODES:
-        return [(FIELD[_MODES[name]], code.constant(U64, _constant(op, rest[0], _LARGEST_CODES[name])))]
+        return [(FIELD[_MODES[name]], code.constant(u64, _constant(op, rest[0], _LARGEST_CODES[name])))]
     if name == "elemtype":
         is_later = arch_number(code.kernel.program.module.arch) >= LATER_ARCH
         number = _constant(op, rest[0], max(_LATER_TYPES if is_later else _TF32_TYPES))
         rounded = _TF32_TYPES.get(number)
         kind = ELEMENT_TYPES[rounded].code if rounded else _LATER_TYPES.get(number, number)
         bits = {"type": kind, "tf32": int(rounded is not None)}
-        return [(FIELD[bit], code.constant(U64, value)) for bit, value in bits.items()]
+        return [(FIELD[bit], code.constant(u64, value)) for bit, value in bits.items()]
     wide = op.has("b64")
-    value = code.lane_read(rest[0], U64 if wide else U32, lane).to(U64)
+    value = code.lane_read(rest[0], u64 if wide else u32, lane).to(u64)
     if name == "rank":  # the instruction takes one less than the dimensions, as the map has it
         return [(FIELD["rank"], value)]
     field = FIELD[_OF_MAP[name]] if name in _OF_MAP else field
@@ -434,8 +433,7 @@ def copy(code: BlockCode, op: Op) -> None:
     with code.when(active.differs(0)):
         lane = code.first_lane(active)
         places = [code.address_of(address.address, lane).to(i64) for address in (target, source)]
-        values: list[Value | int] = [code["frame"], op.site, lane, *places]
-        stop_unless_done(code, call(code, function, values))
+        code.invoke_or_stop(function, code["frame"], op.site, lane, *places)
 
 
 def _write_copy(code: BlockCode) -> None:
@@ -443,4 +441,4 @@ def _write_copy(code: BlockCode) -> None:
     for side in ("target", "source"):
         made.aligned(code[side], Wrong.MAP_ALIGNMENT, MAP_ALIGNMENT)
     target = made.host("global", code["target"], size, WRITE)
-    copier(code, target, made.own_shared(code["source"], size), size)
+    code.copy_bytes(target, made.own_shared(code["source"], size), size, may_overlap=True)

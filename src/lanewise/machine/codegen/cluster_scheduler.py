@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lanewise.jit import ir
-from lanewise.jit.simd import Value, i64
+from lanewise.jit.simd import Value, i64, u32
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockQueue, BlockRecord, LaunchRecord, MemberRow, RunStatus, WarpFrame
-from lanewise.machine.codegen.function_code import U32, FunctionCode, Record
+from lanewise.machine.codegen.function_code import FunctionCode, Record
 from lanewise.machine.codegen.lane_vectors import BOOL
 from lanewise.machine.codegen.threaded_code import BarrierHook
 
@@ -21,7 +21,7 @@ LANES = abi.LANES
 
 def divided(code: FunctionCode, number: Value, by: Value) -> tuple[Value, Value]:
     """Return quotient and remainder of two numbers that are not negative."""
-    quotient = Value(code, i64, code.builder.sdiv(number.handle, by.handle))
+    quotient = number // by
     return quotient, number - quotient * by
 
 
@@ -51,10 +51,10 @@ def write_settle_cluster(module: ir.Module, hook: BarrierHook | None) -> ir.Func
     """
     code = FunctionCode(module, "settle_cluster", ("block",), WORD)
     block = code.record("block")
-    missing, arrived = (code.variable(code.constant(U32, 0)) for _ in range(2))
+    missing, arrived = (code.variable(code.constant(u32, 0)) for _ in range(2))
     with each_frame(code, block) as warp:
-        alive = _bits(code, warp.get(WarpFrame.pcs, U32, LANES).differs(abi.EXITED))
-        here = warp.get(WarpFrame.cluster_arrived, U32)
+        alive = _bits(code, warp.get(WarpFrame.pcs, u32, LANES).differs(abi.EXITED))
+        here = warp.get(WarpFrame.cluster_arrived, u32)
         missing.set(missing.get() | (alive & ~here))
         arrived.set(arrived.get() | (alive & here))
     with code.when(missing.get().differs(0) | arrived.get().equals(0)):
@@ -62,7 +62,7 @@ def write_settle_cluster(module: ir.Module, hook: BarrierHook | None) -> ir.Func
     if hook is not None:
         hook(code, block, code.constant(i64, abi.WAITS_FOR_CLUSTER), code.constant(i64, 0))
     with each_frame(code, block) as warp:
-        warp.set(WarpFrame.cluster_arrived, code.constant(U32, 0))
+        warp.set(WarpFrame.cluster_arrived, code.constant(u32, 0))
         release_waiting(code, warp, abi.WAITS_FOR_CLUSTER)
     code.give(1)
     return code.function
@@ -70,15 +70,15 @@ def write_settle_cluster(module: ir.Module, hook: BarrierHook | None) -> ir.Func
 
 def release_waiting(code: FunctionCode, warp: Record, condition: int) -> None:
     """Let the lanes of a warp that wait for a condition go on."""
-    pcs = warp.get(WarpFrame.pcs, U32, LANES)
+    pcs = warp.get(WarpFrame.pcs, u32, LANES)
     parked = (pcs > abi.PARKED - 1) & (pcs < abi.EXITED)
-    waits = parked & warp.get(WarpFrame.barrier, U32, LANES).equals(condition)
-    warp.pointer(WarpFrame.pcs, U32).store(waits.select(pcs & (abi.PARKED - 1), pcs))
+    waits = parked & warp.get(WarpFrame.barrier, u32, LANES).equals(condition)
+    warp.pointer(WarpFrame.pcs, u32).store(waits.select(pcs & (abi.PARKED - 1), pcs))
 
 
 def _bits(code: FunctionCode, condition: Value) -> Value:
     """Return conditions of 32 lanes as the bits of a word."""
-    return Value(code, U32, code.builder.bitcast(condition.handle, WORD))
+    return Value(code, u32, code.builder.bitcast(condition.handle, WORD))
 
 
 def write_run_cluster(
@@ -109,7 +109,7 @@ def write_run_cluster(
         member = row.at(MemberRow.block)
         with code.when(member.get(BlockRecord.ended).equals(0)):
             block.set(BlockRecord.running_member, rank)
-            ended = Value(code, U32, builder.call(run_block, [member.address.handle]))
+            ended = code.invoke(run_block, member.address)
             done = ended.equals(RunStatus.DONE)
             with code.when(done):
                 member.set(BlockRecord.ended, 1)
@@ -125,17 +125,15 @@ def write_run_cluster(
     block.set(BlockRecord.running_member, zero)
     with code.when(~alive.get()):
         code.give(RunStatus.DONE)
-    settled = Value(code, U32, builder.call(settle_cluster, [code["block"].handle])).differs(0)
+    settled = code.invoke(settle_cluster, code["block"]).differs(0)
     moved.set(moved.get() | settled | phases.get().differs(block.get(BlockRecord.phases_seen)))
     block.set(BlockRecord.phases_seen, phases.get())
     with code.when(yielded.get() | moved.get()):
         block.set(BlockRecord.phase_tries, 0)
     with code.when(yielded.get()):
         code.give(RunStatus.YIELDED)
-    with code.when(~moved.get()):
-        hopeless = Value(code, U32, builder.call(in_vain, [code["block"].handle]))
-        with code.when(hopeless.differs(0)):
-            code.give(RunStatus.DEADLOCKED)
+    with code.when(~moved.get()), code.when(code.invoke(in_vain, code["block"]).differs(0)):
+        code.give(RunStatus.DEADLOCKED)
     builder.branch(turn)
     return code.function
 
@@ -179,6 +177,6 @@ def begin_cluster(
         in_z, in_y = divided(code, others, sizes[1])
         x, y, z = (first + inside for first, inside in zip(firsts, (in_x, in_y, in_z), strict=True))
         linear = (z * blocks[1] + y) * blocks[0] + x
-        code.builder.call(begin, [member.address.handle, linear.handle])
+        code.invoke(begin, member.address, linear)
         member.set(BlockRecord.ended, 0)
         row.set(MemberRow.bytes, launch.get(LaunchRecord.shared_bytes))

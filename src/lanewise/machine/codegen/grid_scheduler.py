@@ -2,12 +2,12 @@
 
 from lanewise.jit import ir
 from lanewise.jit.float_mode import float_mode
-from lanewise.jit.simd import Code, Value, i64
+from lanewise.jit.simd import Code, Value, i64, u32, u64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, LaunchRecord, RunStatus, WarpFrame
 from lanewise.machine.async_records import PendingOperations
 from lanewise.machine.codegen.cluster_scheduler import begin_cluster, divided, next_cluster
-from lanewise.machine.codegen.function_code import U32, U64, FunctionCode, Record, copy_bytes, zero_bytes
+from lanewise.machine.codegen.function_code import FunctionCode, Record
 from lanewise.machine.codegen.pending_operations import forget_copies
 from lanewise.machine.codegen.run_order import block_in_order
 from lanewise.machine.tensor_memory_records import TENSOR_BYTES, TensorAllocator
@@ -49,7 +49,7 @@ def write_run_grid(
     builder.cbranch(alone.handle, begin_one, begin_all)
     builder.position_at_end(begin_one)
     chosen = block_in_order(inner, launch, permuted, number) if permuted is not None else number
-    builder.call(begin, [inner["block"].handle, chosen.handle])
+    inner.invoke(begin, inner["block"], chosen)
     builder.branch(run)
     builder.position_at_end(begin_all)
     cluster = divided(inner, number, size)[0]
@@ -58,12 +58,12 @@ def write_run_grid(
     begin_cluster(inner, block, launch, begin, cluster)
     builder.branch(run)
     builder.position_at_end(run)
-    ended = inner.variable(inner.constant(U32, 0))
+    ended = inner.variable(inner.constant(u32, 0))
     several = launch.get(LaunchRecord.cluster_blocks).differs(1)
     with inner.when(several):
-        ended.set(Value(inner, U32, builder.call(run_cluster, [inner["block"].handle])))
+        ended.set(inner.invoke(run_cluster, inner["block"]))
         builder.branch(ran)
-    ended.set(Value(inner, U32, builder.call(run_block, [inner["block"].handle])))
+    ended.set(inner.invoke(run_block, inner["block"]))
     builder.branch(ran)
     builder.position_at_end(ran)
     with inner.when(ended.get().differs(RunStatus.DONE)):
@@ -73,7 +73,7 @@ def write_run_grid(
     outer = Code(module, name, ("block", "resume"))
     with float_mode(outer, "rn"):
         status = outer.builder.call(inner.function, [outer["block"].handle, outer["resume"].handle])
-    Record(outer, outer["block"]).set(BlockRecord.status, Value(outer, U32, status).to(U64).to(i64))
+    Record(outer, outer["block"]).set(BlockRecord.status, Value(outer, u32, status).to(u64).to(i64))
     outer.end()
 
 
@@ -105,17 +105,17 @@ def _write_begin(module: ir.Module) -> ir.Function:
     for barrier in range(abi.BARRIERS):
         block.set(BlockRecord.arrived + 8 * barrier, 0)
     with code.when(block.get(BlockRecord.tensor_memory).differs(0)):
-        zero_bytes(code, block.get(BlockRecord.tensor_memory), code.number(TENSOR_BYTES))
-        zero_bytes(code, block.get(BlockRecord.tensor_allocator), code.number(TensorAllocator.BYTES))
+        code.zero_bytes(block.get(BlockRecord.tensor_memory), code.number(TENSOR_BYTES))
+        code.zero_bytes(block.get(BlockRecord.tensor_allocator), code.number(TensorAllocator.BYTES))
     warps, frame_bytes = launch.get(LaunchRecord.warps), launch.get(LaunchRecord.frame_bytes)
     with code.loop(warps) as index:
         start = index * frame_bytes
         warp = Record(code, block.get(BlockRecord.frames) + start)
         state_bytes = code.constant(i64, WarpFrame.registers)
-        copy_bytes(code, warp.address, launch.get(LaunchRecord.template) + start, state_bytes)
-        zero_bytes(code, warp.address + WarpFrame.registers, frame_bytes - WarpFrame.registers)
+        code.copy_bytes(warp.address, launch.get(LaunchRecord.template) + start, state_bytes)
+        code.zero_bytes(warp.address + WarpFrame.registers, frame_bytes - WarpFrame.registers)
         warp.set(WarpFrame.block, code["block"])
-    zero_bytes(code, block.get(BlockRecord.shared), launch.get(LaunchRecord.shared_bytes))
-    zero_bytes(code, block.get(BlockRecord.local), launch.get(LaunchRecord.local_bytes) * warps * LANES)
+    code.zero_bytes(block.get(BlockRecord.shared), launch.get(LaunchRecord.shared_bytes))
+    code.zero_bytes(block.get(BlockRecord.local), launch.get(LaunchRecord.local_bytes) * warps * LANES)
     code.give(0)
     return code.function

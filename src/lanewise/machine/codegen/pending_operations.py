@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lanewise.jit import ir
-from lanewise.jit.simd import Value, i64
+from lanewise.jit.simd import Value, i64, u32, u64
 from lanewise.machine import abi
-from lanewise.machine.abi import BlockAnswer, BlockRecord, LaunchRecord, WarpFrame
+from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
 from lanewise.machine.async_records import (
     MOST_COPIES,
     MOST_PENDING,
@@ -29,13 +29,9 @@ from lanewise.machine.async_records import (
     ThreadCopies,
 )
 from lanewise.machine.codegen.function_code import (
-    U32,
-    U64,
     BlockCode,
     FunctionCode,
     Record,
-    copy_bytes,
-    shared,
     shared_function,
     shared_routine,
 )
@@ -54,13 +50,6 @@ NONE, SOME, FAULT = range(3)
 _KEPT, _READ = 0, 8
 
 
-def call_function(code: FunctionCode, address: Value, *values: Value) -> Value:
-    """Call a function at an address with 64-bit numbers; return its 32-bit answer."""
-    kind = ir.FunctionType(ir.WORD, [ir.LONG] * len(values))
-    function = code.builder.inttoptr(address.handle, kind.as_pointer())
-    return Value(code, U32, code.builder.call(function, [value.handle for value in values]))
-
-
 def address_of(code: FunctionCode, function: ir.Function) -> Value:
     """Return the address of a function as a number."""
     return Value(code, i64, code.builder.ptrtoint(function, ir.LONG))
@@ -75,8 +64,8 @@ def _draw(code: FunctionCode, block: Record, queue: Record) -> Value:
     """Return a random number that depends on the seed, the block, and how many were drawn before."""
     draws = queue.get(PendingOperations.draws) + 1
     queue.set(PendingOperations.draws, draws)
-    seed = block.at(BlockRecord.launch).get(LaunchRecord.seed).to(U64)
-    return mixed(seed + block.get(BlockRecord.linear).to(U64) * _BLOCK + draws.to(U64) * _DRAW)
+    seed = block.at(BlockRecord.launch).get(LaunchRecord.seed).to(u64)
+    return mixed(seed + block.get(BlockRecord.linear).to(u64) * _BLOCK + draws.to(u64) * _DRAW)
 
 
 def _is_random(block: Record) -> Value:
@@ -107,21 +96,21 @@ def issue(code: BlockCode) -> None:
     operation.set(AsyncOperation.read_entry, 0)
     piped = operation.get(AsyncOperation.pipe).differs(NO_PIPE)
     with code.when(block.get(BlockRecord.issued_hook).differs(0)):
-        call_function(code, block.get(BlockRecord.issued_hook), code["frame"], operation.address)
+        code.invoke(block.get(BlockRecord.issued_hook), code["frame"], operation.address)
     with code.when(block.get(BlockRecord.pending).equals(0)):
         code.give(_carried_out(code, operation))
     queue = block.at(BlockRecord.pending)
     queue.set(PendingOperations.complete, address_of(code, complete(code.module)))
     at_once = drawn_at_once(code, block)
     with code.when(at_once & ~piped):
-        code.give(call_function(code, operation.get(AsyncOperation.execute), operation.address))
+        code.give(code.invoke(operation.get(AsyncOperation.execute), operation.address))
     with code.when(queue.get(PendingOperations.count).equals(MOST_PENDING)):
         answer = _complete_at(code, block, code.number(0))
         with code.when(answer.differs(0)):
             code.give(answer)
     count = queue.get(PendingOperations.count)
     kept = _operation(code, queue, count)
-    copy_bytes(code, kept.address, operation.address, code.number(AsyncOperation.BYTES))
+    code.copy_bytes(kept.address, operation.address, code.number(AsyncOperation.BYTES))
     queue.set(PendingOperations.count, count + 1)
     with code.when(at_once):  # after the earlier ones of its pipe
         code.give(_complete_at(code, block, count))
@@ -135,27 +124,22 @@ def _complete_at(code: FunctionCode, block: Record, index: Value) -> Value:
 
     Earlier operations of its pipe are carried out before it, so that later numbers may change by more than 1.
     """
-    kind = ir.FunctionType(ir.WORD, [ir.LONG] * 2)
-    function = shared(code.module, "complete_operation", kind, _write_complete_at, quickly=True)
-    return Value(code, U32, code.builder.call(function, [block.address.handle, index.handle]))
+    return code.invoke(_complete_operation(code.module), block.address, index)
 
 
-def _write_complete_at(module: ir.Module, name: str) -> None:
-    code = FunctionCode(module, name, ("block", "index"), ir.WORD, "")
+@shared_routine("complete_operation", ("block", "index"), quickly=True)
+def _complete_operation(code: FunctionCode) -> None:
     block = code.record("block")
     queue = block.at(BlockRecord.pending)
     index = _complete_earlier(code, block, queue, code["index"])
     bytes_each = code.number(AsyncOperation.BYTES)
-    with code.builder.goto_entry_block():
-        kind = ir.ArrayType(ir.IntType(8), AsyncOperation.BYTES)
-        place = code.builder.alloca(kind, align=8)
-    mine = Record(code, Value(code, i64, code.builder.ptrtoint(place, ir.LONG)))
-    copy_bytes(code, mine.address, _operation(code, queue, index).address, bytes_each)
+    mine = code.stack_record(AsyncOperation.BYTES)
+    code.copy_bytes(mine.address, _operation(code, queue, index).address, bytes_each)
     count = queue.get(PendingOperations.count) - 1
     queue.set(PendingOperations.count, count)
     with code.loop(count, index) as number:
         following = _operation(code, queue, number + 1)
-        copy_bytes(code, _operation(code, queue, number).address, following.address, bytes_each)
+        code.copy_bytes(_operation(code, queue, number).address, following.address, bytes_each)
     with code.when(count.equals(0)):
         queue.set(PendingOperations.staged_bytes, 0)
     code.give(_carried_out(code, mine))
@@ -163,7 +147,7 @@ def _write_complete_at(module: ir.Module, name: str) -> None:
 
 def _carried_out(code: FunctionCode, operation: Record) -> Value:
     """Write code that carries out an operation, and tells a trace of those of pipes; return the answer."""
-    answer = call_function(code, operation.get(AsyncOperation.execute), operation.address)
+    answer = code.invoke(operation.get(AsyncOperation.execute), operation.address)
     piped = operation.get(AsyncOperation.pipe).differs(NO_PIPE)
     with code.when(piped & answer.equals(0)):
         tell_piped(code, operation)
@@ -174,7 +158,7 @@ def tell_piped(code: FunctionCode, operation: Record) -> None:
     """Write code that tells a trace, if there is one, of an operation of a pipe that has taken effect."""
     hook = operation.at(AsyncOperation.block).get(BlockRecord.piped_hook)
     with code.when(hook.differs(0)):
-        call_function(code, hook, operation.address)
+        code.invoke(hook, operation.address)
 
 
 def _complete_earlier(code: FunctionCode, block: Record, queue: Record, index: Value) -> Value:
@@ -205,7 +189,7 @@ def complete_pipe(code: FunctionCode, block: Record, pipe: Value) -> Value:
     with code.loop(queue.get(PendingOperations.count)) as number:
         belongs = _operation(code, queue, number).get(AsyncOperation.pipe).equals(pipe)
         last.set(belongs.select(number, last.get()))
-    answer = code.variable(code.constant(U32, 0))
+    answer = code.variable(code.constant(u32, 0))
     with code.when(~(last.get() < 0)):
         answer.set(_complete_at(code, block, last.get()))
     return answer.get()
@@ -216,12 +200,12 @@ def complete(code: FunctionCode) -> None:
     """`complete_operations(block, how)`: complete some as a CompleteHow says; NONE, SOME or FAULT."""
     block, how = code.record("block"), code["how"]
     queue = block.at(BlockRecord.pending)
-    done = code.variable(code.constant(U32, NONE))
+    done = code.variable(code.constant(u32, NONE))
 
     def carry_out(index: Value) -> None:
         with code.when(_complete_at(code, block, index).differs(0)):
             code.give(FAULT)
-        done.set(code.constant(U32, SOME))
+        done.set(code.constant(u32, SOME))
 
     with code.when(how.equals(CompleteHow.EVERY)), code.loop(queue.get(PendingOperations.count)):
         carry_out(code.number(0))
@@ -243,7 +227,7 @@ def complete(code: FunctionCode) -> None:
                 chosen.set(index)
         with code.when(_is_random(block)):
             drawn = (_draw(code, block, queue) >> 1).to(i64)
-            chosen.set(Value(code, i64, code.builder.srem(drawn.handle, left.handle)))
+            chosen.set(drawn % left)
         carry_out(chosen.get())
     code.give(done.get())
 
@@ -254,7 +238,7 @@ def complete(code: FunctionCode) -> None:
 @contextmanager
 def _each_thread(code: BlockCode, queue: Record) -> Iterator[tuple[Value, Record]]:
     """Run the body for each active lane, with its number and the record of its committed groups."""
-    with code.each_lane(code["active"].to(U32)) as lane:
+    with code.each_lane(code["active"].to(u32)) as lane:
         thread = code.frame.get(WarpFrame.index) * abi.LANES + lane
         yield lane, Record(code, queue.get(PendingOperations.groups) + thread * 8)
 
@@ -296,29 +280,27 @@ def wait_bulk_group(code: BlockCode) -> None:
             operation = _operation(code, queue, index)
             group = operation.get(AsyncOperation.group)
             with code.when((group > 0) & ~(group > last) & _is_of(code, operation, lane)):
-                staged = code.variable(code.constant(U32, 0))
+                staged = code.variable(code.constant(u32, 0))
                 with code.when(operands.get(_READ).differs(0)):
                     staged.set(_staged(code, queue, operation))
                 with code.when(staged.get().equals(0)):
-                    answer = _complete_at(code, block, index)
-                    with code.when(answer.differs(0)):
-                        code.give(BlockAnswer.STOPPING)
+                    code.stop_if(_complete_at(code, block, index).differs(0))
 
 
 def _staged(code: BlockCode, queue: Record, operation: Record) -> Value:
     """Write code that saves the source of an operation; return 1, or 0 if there is no room."""
-    done = code.variable(code.constant(U32, 0))
+    done = code.variable(code.constant(u32, 0))
     size, used = operation.get(AsyncOperation.source_bytes), queue.get(PendingOperations.staged_bytes)
     with code.when(size.equals(0)):  # it is a copy already
-        done.set(code.constant(U32, 1))
+        done.set(code.constant(u32, 1))
     with code.when(size.differs(0) & ~((used + size) > STAGE_BYTES)):
         place = queue.get(PendingOperations.stage) + used
-        copy_bytes(code, place, operation.get(AsyncOperation.source), size)
+        code.copy_bytes(place, operation.get(AsyncOperation.source), size)
         operation.set(AsyncOperation.source, place)
         operation.set(AsyncOperation.source_bytes, 0)
         operation.set(AsyncOperation.read_entry, code.block.get(BlockRecord.log_entry))
         queue.set(PendingOperations.staged_bytes, used + size)
-        done.set(code.constant(U32, 1))
+        done.set(code.constant(u32, 1))
     return done.get()
 
 
@@ -340,7 +322,7 @@ def _copy(code: BlockCode, copies: Record, number: Value) -> Record:
 def _carry_out(code: BlockCode, kept: Record) -> None:
     """Write that the bytes of a copy are copied."""
     target, source, size = (kept.get(field) for field in (KeptCopy.target, KeptCopy.source, KeptCopy.size))
-    copy_bytes(code, target, source, size)
+    code.copy_bytes(target, source, size)
     _tell(code, kept, 1)
 
 
@@ -348,7 +330,7 @@ def _tell(code: BlockCode, kept: Record, done: int) -> None:
     """Tell a trace, if there is one, that a copy is kept, or that it has taken effect."""
     hook = code.block.get(BlockRecord.kept_hook)
     with code.when(hook.differs(0)):
-        call_function(code, hook, code.block.address, kept.address, code.number(done))
+        code.invoke(hook, code.block.address, kept.address, code.number(done))
 
 
 @shared_function("keep_copy", ("lane", "target", "source", "bytes"))
@@ -356,7 +338,7 @@ def keep_copy(code: BlockCode) -> None:
     """`keep_copy(frame, lane, target, source, bytes)`: a copy of a lane, given by host addresses."""
     copies = _copies_of(code, code["lane"])
     with code.when(drawn_at_once(code, code.block)):
-        copy_bytes(code, code["target"], code["source"], code["bytes"])
+        code.copy_bytes(code["target"], code["source"], code["bytes"])
         code.give(0)
     with code.when(copies.get(ThreadCopies.count).equals(MOST_COPIES)):
         _carry_out(code, _copy(code, copies, code.number(0)))
@@ -381,7 +363,7 @@ def _drop(code: BlockCode, copies: Record, done: Value) -> None:
     left = copies.get(ThreadCopies.count) - done
     with code.loop(left) as number:
         to, start = (_copy(code, copies, place).address for place in (number, number + done))
-        copy_bytes(code, to, start, code.number(KeptCopy.BYTES))
+        code.copy_bytes(to, start, code.number(KeptCopy.BYTES))
     copies.set(ThreadCopies.count, left)
 
 
@@ -409,7 +391,7 @@ def commit_copies(code: BlockCode) -> None:
     """The step of cp.async.commit_group: later copies of the thread belong to the next group."""
     with code.when(code.block.get(BlockRecord.pending).equals(0)):
         code.give(0)
-    with code.each_lane(code["active"].to(U32)) as lane:
+    with code.each_lane(code["active"].to(u32)) as lane:
         copies = _copies_of(code, lane)
         copies.set(ThreadCopies.groups, copies.get(ThreadCopies.groups) + 1)
 
@@ -419,7 +401,7 @@ def wait_copies(code: BlockCode) -> None:
     """The step of cp.async.wait_group and wait_all: copies of the thread take effect."""
     with code.when(code.block.get(BlockRecord.pending).equals(0)):
         code.give(0)
-    with code.each_lane(code["active"].to(U32)) as lane:
+    with code.each_lane(code["active"].to(u32)) as lane:
         copies = _copies_of(code, lane)
         _carry_out_groups(code, copies, copies.get(ThreadCopies.groups) - code.record("operands").get(_KEPT))
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lanewise.jit import ir, machine_code
-from lanewise.jit.simd import Value, i64
+from lanewise.jit.simd import Value, i64, u32
 from lanewise.machine import abi
-from lanewise.machine.codegen.function_code import U32, BlockCode, FunctionCode, Record, call, guarded_bits
+from lanewise.machine.codegen.function_code import BlockCode, FunctionCode, Record, guarded_bits
 from lanewise.machine.program.basic_blocks import BasicBlock
 from lanewise.machine.program.operands import Register
 from lanewise.machine.program.ops import Op
@@ -88,12 +88,6 @@ def data(module: ir.Module, name: str, words: list[Word]) -> ir.GlobalVariable:
     return variable
 
 
-def function_at(code: BlockCode, address: Value, arguments: int) -> ir.Operand:
-    """Return the function at an address, which takes some 64-bit numbers."""
-    kind = ir.FunctionType(ir.WORD, [ir.LONG] * arguments)
-    return code.builder.inttoptr(address.handle, kind.as_pointer())
-
-
 def active_lanes(code: BlockCode, words: Record, guard: int) -> Value:
     """Return the lanes that a guard leaves, as bits; `guard` is the offset of its words."""
     register = words.get(guard)
@@ -118,17 +112,16 @@ def write_follow(module: ir.Module) -> ir.Function:
         builder.branch(end)
     function, width = words.get(FUNCTION), words.get(WIDTH)
     with code.when(width.differs(0)):
-        run = function_at(code, function, 2)
         number, again = code.variable(code.constant(i64, 0)), code.function.append_basic_block("again")
         builder.branch(again)
         builder.position_at_end(again)
         for _ in range(abi.LANES // strip(often=True)):  # unrolled, because each turn of the loop costs
             first = number.get()
-            builder.call(run, [code["frame"].handle, first.handle])
+            code.invoke(function, code["frame"], first)
             number.set(first + width)
         builder.cbranch((number.get() < abi.LANES).handle, again, after)
-    values: list[Value | int] = [code["frame"], active_lanes(code, words, GUARD), words.address + OPERANDS]
-    answer = call(code, function_at(code, function, 3), values)
+    active = active_lanes(code, words, GUARD)
+    answer = code.invoke(function, code["frame"], active, words.address + OPERANDS)
     with code.when(answer.differs(0)):
         code.give(answer)
     builder.branch(after)
@@ -140,8 +133,8 @@ def write_follow(module: ir.Module) -> ir.Function:
     last = Record(code, position.get())
     decides = last.get(FUNCTION)
     with code.when(decides.equals(0)):
-        code.give(last.get(END_OPERANDS, U32))
-    code.give(call(code, function_at(code, decides, 2), [code["frame"], last.address + END_OPERANDS]))
+        code.give(last.get(END_OPERANDS, u32))
+    code.give(code.invoke(decides, code["frame"], last.address + END_OPERANDS))
     return code.function
 
 

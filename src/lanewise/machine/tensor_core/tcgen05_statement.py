@@ -5,8 +5,8 @@ from typing import NamedTuple
 from lanewise.errors import LanewiseError
 from lanewise.isa.asynchronous.descriptor import KINDS, InstructionDescriptor, Product, product_of
 from lanewise.isa.tensor_memory.scale_factors import first_bytes
-from lanewise.jit.simd import Value, i64
-from lanewise.machine.codegen.function_code import U64, BlockCode
+from lanewise.jit.simd import Value, i64, u64
+from lanewise.machine.codegen.function_code import BlockCode
 from lanewise.machine.program.operands import MemoryOperand, Negated, Register, ResolvedOperand, elements_of
 from lanewise.machine.program.ops import Op
 from lanewise.ptx import Immediate
@@ -141,8 +141,8 @@ class Statement:
             return code.number(int(operand.bits != 0) ^ negated)
         if not isinstance(operand, Register) or not operand.is_predicate:
             raise self.op.unsupported("enable-input-d is a predicate")
-        value = code.lane_read(operand, U64, lane)
-        return value.to(U64).to(i64) ^ negated
+        value = code.lane_read(operand, u64, lane)
+        return value.to(u64).to(i64) ^ negated
 
     def _missing(self) -> ResolvedOperand:
         raise self.op.unsupported("operands are missing")

@@ -16,28 +16,10 @@ from lanewise.isa import Instruction
 from lanewise.isa.matrix_descriptor import Major
 from lanewise.isa.statement import expected_operands
 from lanewise.jit import ir
-from lanewise.jit.simd import Value, i64
+from lanewise.jit.simd import Value, i64, u8, u32, u64
 from lanewise.machine import abi
-from lanewise.machine.abi import (
-    BlockRecord,
-    FaultKind,
-    LaunchRecord,
-    MmaEntry,
-    WarpFrame,
-    WarpgroupFault,
-)
-from lanewise.machine.codegen.function_code import (
-    U8,
-    U32,
-    U64,
-    BlockCode,
-    Kernel,
-    Record,
-    call,
-    shared_code,
-    zero_bytes,
-)
-from lanewise.machine.codegen.pending_operations import call_function
+from lanewise.machine.abi import BlockRecord, FaultKind, LaunchRecord, MmaEntry, WarpFrame, WarpgroupFault
+from lanewise.machine.codegen.function_code import BlockCode, Kernel, Record, shared_code
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step
 from lanewise.machine.program.basic_blocks import end_of
 from lanewise.machine.program.instruction_record import BlockEnd, Level
@@ -45,7 +27,7 @@ from lanewise.machine.program.operands import Negated, Register, ResolvedOperand
 from lanewise.machine.program.ops import FunctionBody, Op, Program, all_registers
 from lanewise.machine.tensor_core import wgmma_operands
 from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, grid_of
-from lanewise.machine.tensor_core.wgmma_operands import WARP_ROWS, stop_unless_zero, warp_frames
+from lanewise.machine.tensor_core.wgmma_operands import WARP_ROWS, warp_frames
 from lanewise.machine.tensor_core.wgmma_product import ACCUMULATES, ROWS, WAITING, Form, Product, form_of
 from lanewise.ptx import Immediate
 
@@ -197,13 +179,13 @@ class _Writer:
     def write(self) -> None:
         """Write the whole function."""
         code, words, form = self.code, self.words, self.form
-        active = code["active"].to(U32)
+        active = code["active"].to(u32)
         with code.when(active.equals(0)):
             code.give(0)
         with code.when(active.differs(-1)):
             code.fault(FaultKind.DIVERGENCE, words.get(_SITE))
-        with code.when(code.frame.get(WarpFrame.multiplied, U32).differs(0)):
-            code.frame.set(WarpFrame.multiplied, code.constant(U32, 0))
+        with code.when(code.frame.get(WarpFrame.multiplied, u32).differs(0)):
+            code.frame.set(WarpFrame.multiplied, code.constant(u32, 0))
             code.give(0)
         table = code.block.get(BlockRecord.mma_table)
         self.entry = Record(code, table + words.get(_SITE) * MmaEntry.BYTES)
@@ -246,7 +228,7 @@ class _Writer:
             state.set(WAITING, 0)
         self.waiting.set(state.get(WAITING))
         with code.when(self.waiting.get().equals(0)):
-            state.set(ACCUMULATES, accumulates.to(U64).to(i64))
+            state.set(ACCUMULATES, accumulates.to(u64).to(i64))
         return accumulates
 
     def _wait_for_next(self) -> Value:
@@ -270,7 +252,7 @@ class _Writer:
         scales = code.variable(self.words.get(_SCALE_D + 8).differs(0))
         with code.when(register.differs(0)):
             votes = [
-                Record(code, frame).get(register, U8, abi.LANES).differs(0) for frame in warp_frames(code)
+                Record(code, frame).get(register, u8, abi.LANES).differs(0) for frame in warp_frames(code)
             ]
             bits = [code.bits(vote) for vote in votes]
             for bit in bits:
@@ -285,15 +267,15 @@ class _Writer:
         code, register = self.code, self.words.get(operand)
         descriptor = code.variable(self.words.get(operand + 8))
         with code.when(register.differs(0)):
-            first = code.frame.get(register, U64)
+            first = code.frame.get(register, u64)
             for frame in warp_frames(code):
-                other = Record(code, frame).get(register, U64, abi.LANES).differs(first.spread(abi.LANES))
+                other = Record(code, frame).get(register, u64, abi.LANES).differs(first.spread(abi.LANES))
                 self._fault(other.any(), WarpgroupFault.DESCRIPTORS_DIFFER)
             descriptor.set(first.to(i64))
         return descriptor.get()
 
     def _flag(self, flag: int) -> Value:
-        return (self.words.get(_FLAGS) & flag).differs(0).to(U64).to(i64)
+        return (self.words.get(_FLAGS) & flag).differs(0).to(u64).to(i64)
 
     def _gather_a(self) -> None:
         """Write A into the stage as rows: from its descriptor, or from registers."""
@@ -303,10 +285,13 @@ class _Writer:
             signs = sum(1 << (place + bits - 1) for place in range(0, 32, max(bits, 8))) if bits > 1 else 0
             sign = self._flag(NEGATE_A) * signs
             places = self._places(self.words.get(_COLUMNS))
-            call(
-                code,
+            code.invoke(
                 wgmma_operands.a_from_registers(code.module),
-                [code["frame"], places, sign, self._at("a"), self._pitch_of_a * form.bits // 8],
+                code["frame"],
+                places,
+                sign,
+                self._at("a"),
+                self._pitch_of_a * form.bits // 8,
             )
             return
         grid = grid_of(ROWS, form.packed_k, form.bits, self.majors["a"])
@@ -328,14 +313,14 @@ class _Writer:
         function = wgmma_operands.gather(code.module, self.form.bits, major, turned=not lines_are_rows)
         values = [code["frame"], self.words.get(_SITE), self._descriptor(operand), groups, pieces]
         self._tell_read(values, major, number=int(name == "b"))
-        stop_unless_zero(code, call(code, function, [*values, self._at(name), pitch, flipped]))
+        code.invoke_or_stop(function, *values, self._at(name), pitch, flipped)
 
     def _tell_read(self, values: list[Value], major: str, number: int) -> None:
         """Tell a checked launch which matrix is about to be read: A is number 0, B is number 1."""
         code, hook = self.code, self.code.block.get(BlockRecord.operand_hook)
         with code.when(hook.differs(0)):
             facts = (code.constant(i64, fact) for fact in (int(major == "MN"), number))
-            call_function(code, hook, *values, *facts)
+            code.invoke(hook, *values, *facts)
 
     def _places(self, n: Value) -> Value:
         """Return the address of the offsets of registers behind those of D."""
@@ -346,7 +331,7 @@ class _Writer:
         """Write B into the stage as [k][column], zeros in the columns that fill its last strip."""
         code, form = self.code, self.form
         with code.when(n.differs(self.columns)):
-            zero_bytes(code, self._at("b"), self.columns * (form.k * form.bits // 8))
+            code.zero_bytes(self._at("b"), self.columns * (form.k * form.bits // 8))
         # Lines are taken by eights, and a piece of an MN-major matrix has eight elements.
         grid = grid_of(LINES_TOGETHER, form.k, form.bits, self.majors["b"])
         if self.majors["b"] == "K":
@@ -362,13 +347,13 @@ class _Writer:
             with added:
                 self._move_sums(wgmma_operands.accumulators_in, frame, n)
             with replaced:
-                zero_bytes(code, self._at("total"), self.columns * (WARP_ROWS * 4))
+                code.zero_bytes(self._at("total"), self.columns * (WARP_ROWS * 4))
 
     def _move_sums(self, move: Callable[[ir.Module, int], ir.Function], frame: Value, n: Value) -> None:
         """Write the move of a warp's accumulators, to the stage or back."""
         function = move(self.code.module, self.instruction.d.slot_bits)
         places = self.words.address + _PLACES
-        call(self.code, function, [frame, places, n >> 3, self._at("total"), self.columns])
+        self.code.invoke(function, frame, places, n >> 3, self._at("total"), self.columns)
 
 
 @lru_cache(maxsize=8)

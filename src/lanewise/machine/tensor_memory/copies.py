@@ -11,19 +11,17 @@ from typing import NamedTuple
 
 from lanewise.isa.matrix_descriptor import TCGEN05_FIELD, TCGEN05_VERSION
 from lanewise.isa.tensor_memory.copy_shapes import EXPANSIONS, PIECE_BYTES, SHAPES, CopyShape, Expansion
-from lanewise.jit import ir
-from lanewise.jit.simd import Value, i64, u32
+from lanewise.jit.simd import Value, i64, u32, u64
 from lanewise.layout import flatten
-from lanewise.machine.abi import BlockAnswer, BlockRecord, FaultKind, LaunchRecord
+from lanewise.machine.abi import BlockRecord, FaultKind, LaunchRecord
 from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.codegen.function_code import (
-    U64,
     BlockCode,
     FunctionCode,
     Record,
-    call,
-    shared,
+    routine,
     shared_code,
+    shared_routine,
 )
 from lanewise.machine.codegen.tensor_pipe import (
     ISSUER,
@@ -67,11 +65,8 @@ def issue_each(code: BlockCode, op: Op, name: str, write: Callable[[BlockCode], 
     function = shared_code(code.module, name, arguments, write, quickly=True)
     with code.each_lane(code.bits(code.active(op))) as lane:
         address = (code.address_of(op.address(0), lane) & 0xFFFFFFFF).to(i64)
-        given: list[Value | int] = [code["frame"], op.site, lane, address, paired]
-        given += [code.lane_read(operand, U64, lane) for operand in rest]
-        answer = call(code, function, given)
-        with code.when(answer.differs(0)):
-            code.give(BlockAnswer.STOPPING)
+        given = [code.lane_read(operand, u64, lane) for operand in rest]
+        code.invoke_or_stop(function, code["frame"], op.site, lane, address, paired, *given)
 
 
 def demand_target(code: BlockCode, target: Target) -> None:
@@ -140,10 +135,10 @@ def _write_issue(code: BlockCode, name: str, shape: CopyShape, expansion: Expans
     made.operand(DESCRIPTOR, descriptor)
     made.operand(HELD_BYTES, code.number(expansion.held_bytes if expansion else PIECE_BYTES))
 
-    def write(module: ir.Module, name: str) -> None:
-        _write_execute(FunctionCode(module, name, ("operation",), ir.WORD, ""), shape, expansion)
+    def write(inner: FunctionCode) -> None:
+        _write_execute(inner, shape, expansion)
 
-    made.give(shared(code.module, f"execute {name}", ir.FunctionType(ir.WORD, [ir.LONG]), write))
+    made.give(routine(code.module, f"execute {name}", ("operation",), write))
 
 
 def _write_execute(code: FunctionCode, shape: CopyShape, expansion: Expansion | None) -> None:
@@ -159,7 +154,6 @@ def _write_execute(code: FunctionCode, shape: CopyShape, expansion: Expansion | 
         def fault(address: Value) -> None:
             shown = address | block.get(BlockRecord.shared_first)
             fault_in(code, operation, FaultKind.OUT_OF_BOUNDS, shown, PIECE_BYTES)
-            code.give(BlockAnswer.STOPPING)
 
         def body(group: Value, piece: Value, addresses: list[Value]) -> None:
             stop_outside(code, addresses[: shape.rows], limit, fault)
@@ -192,7 +186,7 @@ def _words(code: FunctionCode, held: Record, expansion: Expansion | None) -> lis
     """Return the words of a piece that are written, as one vector or one by one."""
     if expansion is None:
         return [held.get(0, u32, PIECE_BYTES // 4)]
-    halves, bits = [held.get(offset, U64) for offset in (0, 8)], expansion.bits
+    halves, bits = [held.get(offset, u64) for offset in (0, 8)], expansion.bits
     words = []
     for start in range(0, 16 * bits, 4 * bits):  # the elements of a word
         if start + 4 * bits <= 64:
@@ -201,7 +195,7 @@ def _words(code: FunctionCode, held: Record, expansion: Expansion | None) -> lis
             packed = halves[1] >> (start - 64)
         else:
             packed = (halves[0] >> start) | (halves[1] << (64 - start))
-        word = code.constant(U64, 0)
+        word = code.constant(u64, 0)
         for number in range(4):
             element = (packed >> (bits * number)) & ((1 << bits) - 1)
             word = word | (element << (8 * number + expansion.first_bit))
@@ -224,11 +218,11 @@ def _write_shift_issue(code: BlockCode) -> None:
     demand_target(code, Target(SHIFTED_ROWS, SHIFTED_ROWS - 1, SHIFTED_COLUMNS))
     made.operand(ADDRESS, code["address"])
     made.operand(PAIRED, code["paired"])
-    made.give(shared(code.module, "execute tcgen05.shift", ir.FunctionType(ir.WORD, [ir.LONG]), _write_shift))
+    made.give(_execute_shift(code.module))
 
 
-def _write_shift(module: ir.Module, name: str) -> None:
-    code = FunctionCode(module, name, ("operation",), ir.WORD, "")
+@shared_routine("execute tcgen05.shift", ("operation",))
+def _execute_shift(code: FunctionCode) -> None:
     operation = code.record("operation")
     lane, column = lane_and_column(operand_of(operation, ADDRESS))
     with each_block(code, operation) as block:
@@ -236,4 +230,3 @@ def _write_shift(module: ir.Module, name: str) -> None:
         with code.loop(SHIFTED_ROWS - 1) as row:
             place = Record(code, first + row * LANE_BYTES)
             place.pointer(0, u32).store(place.get(LANE_BYTES, u32, SHIFTED_COLUMNS))
-    code.give(0)

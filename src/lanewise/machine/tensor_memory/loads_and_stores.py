@@ -16,7 +16,7 @@ from lanewise.isa.tensor_memory.load_shapes import PARTITION, SHAPES, LoadShape
 from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Type, Value, f32, u32
 from lanewise.machine import abi
-from lanewise.machine.abi import BlockAnswer, BlockRecord, WarpFrame
+from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.arithmetic.float_bits import pick
 from lanewise.machine.async_records import STAGE_BYTES, TENSOR_PIPE, AsyncOperation, PendingOperations
 from lanewise.machine.codegen.function_code import (
@@ -25,8 +25,7 @@ from lanewise.machine.codegen.function_code import (
     FunctionCode,
     Kernel,
     Record,
-    call,
-    shared,
+    routine,
     shared_code,
 )
 from lanewise.machine.codegen.pending_operations import address_of, complete_pipe, issue, tell_piped
@@ -91,7 +90,7 @@ def keep(
             operation = _store_of(code, site, move)
             operation.set(AsyncOperation.source, place)
             operation.set(AsyncOperation.execute, address_of(code, execute))
-            code.give(call(code, issue(code.module), [code["frame"], operation.address]))
+            code.give(code.invoke(issue(code.module), code["frame"], operation.address))
 
 
 def _store_of(code: BlockCode, site: Value, move: Move) -> Record:
@@ -137,9 +136,7 @@ def _write_nothing(code: BlockCode) -> None:
 def _write_wait(code: BlockCode) -> None:
     with code.when((code["active"].equals(0)) | code.block.get(BlockRecord.pending).equals(0)):
         code.give(0)
-    answer = complete_pipe(code, code.block, pipe_of(code.frame.get(WarpFrame.index)))
-    with code.when(answer.differs(0)):
-        code.give(BlockAnswer.STOPPING)
+    code.stop_if(complete_pipe(code, code.block, pipe_of(code.frame.get(WarpFrame.index))).differs(0))
 
 
 #: Operands of the step: the site, then as a register's offset (0: none) and a number the address; the columns
@@ -277,13 +274,11 @@ def _mover(module: ir.Module, form: Form) -> ir.Function:
 def _kept(module: ir.Module, form: Form) -> ir.Function:
     """Return the function that carries out a store that was kept."""
 
-    def write(module: ir.Module, name: str) -> None:
-        code = FunctionCode(module, name, ("operation",), ir.WORD, "")
+    def write(code: FunctionCode) -> None:
         move, register = kept_move(code.record("operation"), form.together)
         _move(code, form, move, register)
-        code.give(0)
 
-    return shared(module, f"execute {form.name}", ir.FunctionType(ir.WORD, [ir.LONG]), write, quickly=True)
+    return routine(module, f"execute {form.name}", ("operation",), write, quickly=True)
 
 
 def _data(code: BlockCode, words: Record, number: Value) -> Record:

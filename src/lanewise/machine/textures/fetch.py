@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 
-from lanewise.jit import ir
-from lanewise.jit.simd import Type, Value, f32, i64
+from lanewise.jit.simd import Type, Value, f32, i64, u8, u32, u64
 from lanewise.machine.arithmetic.small_floats import round_to, widen
-from lanewise.machine.codegen.function_code import U8, U32, U64, BlockCode, FunctionCode, Record, shared
+from lanewise.machine.codegen.function_code import BlockCode, FunctionCode, Record, routine
 from lanewise.machine.program.operands import Register, ResolvedOperand, elements_of
 from lanewise.machine.program.ops import Op
 from lanewise.machine.texture_records import ElementKind, Geometry, TextureRow
@@ -23,9 +22,9 @@ def read_texel(code: FunctionCode, row: Record, place: Value, results: Value, no
     Integers that are read as floats are made floats, unless `normalize` is false.
     """
     name = "texel" if normalize else "texel as it is"
-    type = ir.FunctionType(ir.WORD, [ir.LONG] * 3)
-    function = shared(code.module, name, type, lambda module, name: _write_texel(module, name, normalize))
-    code.builder.call(function, [row.address.handle, place.handle, results.handle])
+    arguments = ("row", "place", "results")
+    function = routine(code.module, name, arguments, lambda inner: _write_texel(inner, normalize))
+    code.invoke(function, row.address, place, results)
 
 
 def place_of(row: Record, x: Value, y: Value, plane: Value) -> Value:
@@ -36,28 +35,26 @@ def place_of(row: Record, x: Value, y: Value, plane: Value) -> Value:
     return beyond.select(row.code.constant(i64, -1), place)
 
 
-def _write_texel(module: ir.Module, name: str, normalize: bool) -> None:
+def _write_texel(code: FunctionCode, normalize: bool) -> None:
     """Write `texel(row, place, results)`."""
-    code = FunctionCode(module, name, ("row", "place", "results"), ir.WORD, "")
     row, place, results = code.record("row"), code["place"], code.record("results")
     is_float = row.get(TextureRow.element_kind).equals(ElementKind.FLOAT)
     for number in range(WORDS):  # channels that a texel does not have read as 0
-        results.set(4 * number, code.constant(U32, 0))
+        results.set(4 * number, code.constant(u32, 0))
     inside = row.get(TextureRow.host) + place * row.get(TextureRow.texel_bytes)
     texel = (place < 0).select(row.address + TextureRow.border, inside)
     size = row.get(TextureRow.element_bytes)
     with code.loop(row.get(TextureRow.channels)) as channel:
         element = Record(code, texel + channel * size)
-        word = code.variable(code.constant(U32, 0))
+        word = code.variable(code.constant(u32, 0))
         with code.when(size.equals(1)):
-            word.set(_small(code, row, element.get(0, U8), normalize))
+            word.set(_small(code, row, element.get(0, u8), normalize))
         with code.when(size.equals(2)):
             half = _unaligned(code, element, U16)
-            word.set(is_float.select(widen(half, "f16").view(U32), _small(code, row, half, normalize)))
+            word.set(is_float.select(widen(half, "f16").view(u32), _small(code, row, half, normalize)))
         with code.when(size.equals(4)):
-            word.set(_unaligned(code, element, U32))
+            word.set(_unaligned(code, element, u32))
         results.set(channel * 4, word.get())
-    code.give(0)
 
 
 def _unaligned(code: FunctionCode, element: Record, type: Type) -> Value:
@@ -69,7 +66,7 @@ def _small(code: FunctionCode, row: Record, element: Value, normalize: bool) -> 
     """Return an integer of 8 or 16 bits as a word: extended, or as a float from -1 or 0 to 1."""
     bits = element.type.bits
     signed = row.get(TextureRow.element_kind).equals(ElementKind.SIGNED)
-    extended = signed.select(element.view(Type("i", bits)).to(Type("i", 32)).to(U32), element.to(U32))
+    extended = signed.select(element.view(Type("i", bits)).to(Type("i", 32)).to(u32), element.to(u32))
     if not normalize:
         return extended
     largest = signed.select(
@@ -80,7 +77,7 @@ def _small(code: FunctionCode, row: Record, element: Value, normalize: bool) -> 
     least = code.constant(f32, -1.0)
     clamped = (quotient < least).select(least, quotient)
     normalized = row.get(TextureRow.normalized_float).differs(0)
-    return normalized.select(clamped.view(U32), extended)
+    return normalized.select(clamped.view(u32), extended)
 
 
 S32 = Type("i", 32)
@@ -113,7 +110,7 @@ class Fetch:
         last = self.row.get(TextureRow.layers) - 1
         if self.is_cube:  # its layers are whole cubes
             last = (last + 1) // self.code.constant(i64, coordinates.CUBE_FACES) - 1
-        number = wanted.view(U32).to(U64).to(i64)
+        number = wanted.view(u32).to(u64).to(i64)
         beyond = self.code.constant(i64, -1) if integers else last
         return (number > last).select(beyond, number)
 
@@ -157,7 +154,7 @@ def _write_integer(fetch: Fetch) -> None:
         fetch.read({axis: value.to(i64) for axis, value in fetch.coordinates.items()}, fetch.results)
         code.give(0)
     for number in range(WORDS):
-        fetch.results.set(4 * number, code.constant(U32, 0))
+        fetch.results.set(4 * number, code.constant(u32, 0))
 
 
 def _write_nearest(fetch: Fetch) -> None:
@@ -174,10 +171,7 @@ def _write_linear(fetch: Fetch) -> None:
     """Write a blend of the two nearest texels along each axis."""
     code, row = fetch.code, fetch.row
     corners = 1 << len(fetch.coordinates)
-    with code.builder.goto_entry_block():
-        memory = code.builder.alloca(ir.ArrayType(ir.IntType(32), WORDS * corners), align=16)
-        address = Value(code, i64, code.builder.ptrtoint(memory, ir.LONG))
-    texels = Record(code, address)
+    texels = code.stack_record(4 * WORDS * corners, align=16)
     sides: dict[int, tuple[Value, Value]] = {}
     fractions: list[Value] = []
     for axis in fetch.coordinates:
@@ -191,21 +185,21 @@ def _write_linear(fetch: Fetch) -> None:
     parts = blend.weights(fractions)
     places = [{axis: both[corner >> axis & 1] for axis, both in sides.items()} for corner in range(corners)]
     for number in range(WORDS):
-        fetch.results.set(4 * number, code.constant(U32, 0))
+        fetch.results.set(4 * number, code.constant(u32, 0))
     integers = row.get(TextureRow.normalized_float).differs(0)
     with code.when(integers):
         for corner, place in enumerate(places):
-            fetch.read(place, Record(code, address + 4 * WORDS * corner), normalize=False)
+            fetch.read(place, Record(code, texels.address + 4 * WORDS * corner), normalize=False)
         with code.loop(row.get(TextureRow.channels)) as channel:
             words = [texels.get(channel * 4 + 4 * WORDS * corner, S32) for corner in range(corners)]
             fetch.results.set(channel * 4, blend.blended_integers(code, row, words, parts))
         code.give(0)
     for corner, place in enumerate(places):
-        fetch.read(place, Record(code, address + 4 * WORDS * corner))
+        fetch.read(place, Record(code, texels.address + 4 * WORDS * corner))
     halves = row.get(TextureRow.element_bytes).equals(2)
     counts = blend.counting(fractions)
     with code.loop(row.get(TextureRow.channels)) as channel:
-        words = [texels.get(channel * 4 + 4 * WORDS * corner, U32) for corner in range(corners)]
+        words = [texels.get(channel * 4 + 4 * WORDS * corner, u32) for corner in range(corners)]
         fetch.results.set(channel * 4, blend.blended(code, words, parts, counts, halves))
 
 
@@ -215,10 +209,7 @@ def gather_writer(geometry: Geometry, component: int) -> Write:
     def write(code: FunctionCode) -> None:
         fetch = Fetch(code, geometry, integers=False)
         row = fetch.row
-        with code.builder.goto_entry_block():
-            memory = code.builder.alloca(ir.ArrayType(ir.IntType(32), WORDS), align=16)
-            address = Value(code, i64, code.builder.ptrtoint(memory, ir.LONG))
-        texel = Record(code, address)
+        texel = code.stack_record(4 * WORDS, align=16)
         firsts = {
             axis: coordinates.fixed_point(code, fetch.texels(axis)) >> coordinates.FRACTION
             for axis in fetch.coordinates
@@ -230,7 +221,7 @@ def gather_writer(geometry: Geometry, component: int) -> Write:
                 for axis, step in ((0, right), (1, down))
             }
             fetch.read(places, texel)
-            fetch.results.set(4 * number, texel.get(4 * component, U32))
+            fetch.results.set(4 * number, texel.get(4 * component, u32))
 
     return write
 
@@ -263,17 +254,15 @@ def lower(code: BlockCode, op: Op) -> None:
     else:
         write = fetch_writer(geometry, integers)
         name = f"texture fetch {geometry.title} {of_coordinates}"
-    function = _shared_fetch(code.module, name, write)
-    memory = _stack(code)
+    function = routine(code.module, name, ("row", "coordinates", "results"), write)
+    memory = code.stack_record(8 * WORDS, align=16)  # for the coordinates and the result of a fetch
     with code.each_lane(code.bits(code.active(op))) as lane:
         row = row_of(code, op, 1, lane, geometry, is_surface=False)
         for number, (axis, operand) in enumerate(coordinates.items()):
             type = S32 if integers or axis == "layer" else f32
-            memory.set(4 * number, code.lane_read(operand, type, lane).view(U32))
-        results = memory.address + 16
-        values = [row.address, memory.address, results]
-        code.builder.call(function, [value.handle for value in values])
-        words = [memory.get(16 + 4 * number, U32) for number in range(WORDS)]
+            memory.set(4 * number, code.lane_read(operand, type, lane).view(u32))
+        code.invoke(function, row.address, memory.address, memory.address + 16)
+        words = [memory.get(16 + 4 * number, u32) for number in range(WORDS)]
         for target, word in zip(targets, _as_type(words, result), strict=True):
             code.lane_write(target, word, lane)
         if resident is not None:
@@ -298,26 +287,7 @@ def _as_type(words: list[Value], result: str) -> list[Value]:
     """Return the four words of a fetch as registers of the result's type."""
     if not result.startswith("f16"):
         return words
-    halves = [round_to(word.view(f32), "f16").to(U32) & 0xFFFF for word in words]
+    halves = [round_to(word.view(f32), "f16").to(u32) & 0xFFFF for word in words]
     if result == "f16":
         return halves
     return [halves[0] | (halves[1] << 16), halves[2] | (halves[3] << 16)]
-
-
-def _stack(code: BlockCode) -> Record:
-    """Return memory on the stack for the coordinates and the result of a fetch."""
-    with code.builder.goto_entry_block():
-        memory = code.builder.alloca(ir.ArrayType(ir.IntType(32), 2 * WORDS), align=16)
-        address = code.builder.ptrtoint(memory, ir.LONG)
-    return Record(code, Value(code, i64, address))
-
-
-def _shared_fetch(module: ir.Module, name: str, write: Callable[[FunctionCode], None]) -> ir.Function:
-    """Declare `fetch(row, coordinates, results)`, which all kernels share."""
-
-    def write_whole(module: ir.Module, name: str) -> None:
-        code = FunctionCode(module, name, ("row", "coordinates", "results"), ir.WORD, "")
-        write(code)
-        code.give(0)
-
-    return shared(module, name, ir.FunctionType(ir.WORD, [ir.LONG] * 3), write_whole)

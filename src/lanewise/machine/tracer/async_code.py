@@ -5,19 +5,12 @@ bytes came from where.
 """
 
 from lanewise.jit import ir
-from lanewise.jit.simd import Value, i64
+from lanewise.jit.simd import Value, i64, u32, u64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord
 from lanewise.machine.async_records import AsyncOperation, KeptCopy
 from lanewise.machine.bulk_copies.box_walker import ATOM, DIMENSIONS, at, least, walk
-from lanewise.machine.codegen.function_code import (
-    U32,
-    U64,
-    FunctionCode,
-    Record,
-    copy_bytes,
-    shared_routine,
-)
+from lanewise.machine.codegen.function_code import FunctionCode, Record, shared_routine
 from lanewise.machine.tracer.records import (
     ASYNC_WRITE_POINT,
     FILLED,
@@ -50,7 +43,7 @@ class _Runs:
         run.set(AsyncRun.target, target)
         run.set(AsyncRun.source, source)
         run.set(AsyncRun.size, size)
-        copy_bytes(self.code, self.next_byte.get(), host, size)
+        self.code.copy_bytes(self.next_byte.get(), host, size)
         self.next_run.set(run.address + AsyncRun.BYTES)
         self.next_byte.set(self.next_byte.get() + size)
         self.header.set(AsyncWrite.runs, self.header.get(AsyncWrite.runs) + 1)
@@ -79,7 +72,7 @@ def _end(code: FunctionCode, block: Record) -> None:
     """Write the header of the entry, and return from the function."""
     tracer = tracer_of(block)
     during = tracer.get(TracerRecord.current).differs(0)
-    of_the_block(code, tracer, ASYNC_WRITE_POINT, during.to(U64).to(i64))
+    of_the_block(code, tracer, ASYNC_WRITE_POINT, during.to(u64).to(i64))
 
 
 def _in_window(address: Value) -> Value:
@@ -168,8 +161,8 @@ def copied(code: FunctionCode) -> None:
     with code.when(code["done"].equals(0)):
         with code.when(issuer.differs(0)):
             entry = Record(code, issuer)
-            bit = code.constant(U32, 1) << lane.to(U32)
-            entry.set(EntryHeader.barrier, entry.get(EntryHeader.barrier, U32) | bit)
+            bit = code.constant(u32, 1) << lane.to(u32)
+            entry.set(EntryHeader.barrier, entry.get(EntryHeader.barrier, u32) | bit)
         code.give(0)
     runs = _begin(code, block, code.number(1), size, issuer, lane)
     host = kept.get(KeptCopy.target)

@@ -6,31 +6,19 @@ because nothing that they wrote has changed since.
 """
 
 from lanewise.jit import ir
-from lanewise.jit.simd import Value, i64
+from lanewise.jit.simd import Value, i64, u8, u32, u64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
 from lanewise.machine.codegen.function_code import (
-    U8,
-    U32,
-    U64,
     BlockCode,
     FunctionCode,
     Record,
-    call,
-    copy_bytes,
     guarded,
-    shared,
     shared_function,
     shared_routine,
 )
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS
-from lanewise.machine.tracer.records import (
-    BARRIER_POINT,
-    BlockChoice,
-    EntryHeader,
-    EntryState,
-    TracerRecord,
-)
+from lanewise.machine.tracer.records import BARRIER_POINT, BlockChoice, EntryHeader, EntryState, TracerRecord
 from lanewise.machine.warp_ops.addresses import locate
 
 # Words of an access for `enter`: the base's offset (-1: none) and bits, what is added to it, its window, the
@@ -59,8 +47,8 @@ def _begin(code: FunctionCode) -> None:
     warp = code.record("frame")
     block = warp.at(WarpFrame.block)
     tracer, index = tracer_of(block), warp.get(WarpFrame.index)
-    chosen = Record(code, tracer.get(TracerRecord.warps) + index).get(0, U8).differs(0)
-    choice = Record(code, tracer.get(TracerRecord.blocks) + block.get(BlockRecord.linear)).get(0, U8)
+    chosen = Record(code, tracer.get(TracerRecord.warps) + index).get(0, u8).differs(0)
+    choice = Record(code, tracer.get(TracerRecord.blocks) + block.get(BlockRecord.linear)).get(0, u8)
     chosen = chosen & choice.equals(BlockChoice.EVERYTHING)
     with code.when(~chosen & code["always"].equals(0)):
         code.give(0)
@@ -69,12 +57,12 @@ def _begin(code: FunctionCode) -> None:
     for field, value in (
         (EntryHeader.point, code["point"]),
         (EntryHeader.warp, index),
-        (EntryHeader.lanes, warp.get(WarpFrame.mask, U32)),
+        (EntryHeader.lanes, warp.get(WarpFrame.mask, u32)),
         (EntryHeader.active, code["active"]),
         (EntryHeader.state, code.number(EntryState.BEGUN)),
         (EntryHeader.barrier, code.number(0)),
     ):
-        entry.set(field, value.to(U32))
+        entry.set(field, value.to(u32))
     tracer.set(TracerRecord.current_entry, entry.address)
     tracer.set(TracerRecord.current, payload)
     block.set(BlockRecord.log_entry, entry.address)
@@ -84,7 +72,7 @@ def _begin(code: FunctionCode) -> None:
 def new_entry(code: FunctionCode, block: Record, tracer: Record, size: Value) -> Value:
     """Write code that begins an entry, and gives 0 where the block is not logged or the log is full."""
     linear = block.get(BlockRecord.linear)
-    with code.when(Record(code, tracer.get(TracerRecord.blocks) + linear).get(0, U8).equals(0)):
+    with code.when(Record(code, tracer.get(TracerRecord.blocks) + linear).get(0, u8).equals(0)):
         code.give(0)
     with code.when(tracer.get(TracerRecord.full).differs(0)):
         code.give(0)
@@ -103,14 +91,13 @@ def new_entry(code: FunctionCode, block: Record, tracer: Record, size: Value) ->
 
 def _begin_call(code: BlockCode, active: Value, point: Value, size: Value, always: Value) -> Value:
     """Write a call of `trace_begin`."""
-    values = [code["frame"], active.to(U64).to(i64), point, size, always]
-    return Value(code, i64, code.builder.call(_begin(code.module), [value.handle for value in values]))
+    return code.invoke(_begin(code.module), code["frame"], active, point, size, always)
 
 
 def _complete(code: BlockCode, tracer: Record) -> None:
     """Write code that completes the entry that was begun; asynchronous writes may have been logged since."""
     entry = Record(code, tracer.get(TracerRecord.current_entry))
-    entry.set(EntryHeader.state, code.constant(U32, EntryState.COMPLETE))
+    entry.set(EntryHeader.state, code.constant(u32, EntryState.COMPLETE))
     tracer.set(TracerRecord.current, 0)
     code.block.set(BlockRecord.log_entry, 0)
 
@@ -119,8 +106,7 @@ def _copy_registers(code: BlockCode, payload: Value, words: Value, count: Value)
     """Write code that copies registers from the frame to a payload."""
     with code.loop(count) as number:
         register = Record(code, words + number * REGISTER_WORDS)
-        copy_bytes(
-            code,
+        code.copy_bytes(
             payload + register.get(REGISTER_PAYLOAD),
             code["frame"] + register.get(REGISTER_FRAME),
             register.get(REGISTER_BYTES),
@@ -129,9 +115,7 @@ def _copy_registers(code: BlockCode, payload: Value, words: Value, count: Value)
 
 def _located(code: BlockCode, address: Value, size: Value, flags: Value, site: Value, lane: Value) -> Value:
     """Write a call of `locate`: the host address of a generic one; 0 if it is not good."""
-    one = code.number(1)
-    values = [code["frame"], address, size, one, flags, site, lane]
-    return Value(code, i64, code.builder.call(locate(code.module), [value.handle for value in values]))
+    return code.invoke(locate(code.module), code["frame"], address, size, 1, flags, site, lane)
 
 
 def _copy_rows(
@@ -141,13 +125,13 @@ def _copy_rows(
     with code.when(size > 0), code.each_lane(rows) as row:
         host = _located(code, addresses.get(row * 8), size, flags, site, row)
         with code.when(host.differs(0)):
-            copy_bytes(code, bytes + row * size, host, size)
+            code.copy_bytes(bytes + row * size, host, size)
 
 
 @shared_function("trace_enter", STEP_ARGUMENTS)
 def enter(code: BlockCode) -> None:
     """Operands: point, payload's bytes, whether all warps log it, how many accesses, their words."""
-    words, active = code.record("operands"), code["active"].to(U32)
+    words, active = code.record("operands"), code["active"].to(u32)
     payload = _begin_call(code, active, words.get(0), words.get(8), words.get(16))
     with code.when(payload.equals(0)):
         code.give(0)
@@ -158,34 +142,34 @@ def enter(code: BlockCode) -> None:
 def _write_addresses(code: BlockCode, access: Record, payload: Value, active: Value) -> None:
     """Write code that stores the addresses of an access, and the bytes before an atomic operation."""
     addresses = Record(code, payload + access.get(ENTER_ADDRESSES))
-    rows = access.get(ENTER_ROWS).to(U32)
+    rows = access.get(ENTER_ROWS).to(u32)
     is_tile = access.get(ENTER_ELEMENT_BITS).differs(0)
     first = code.first_lane(active)
     step = code.variable(access.get(ENTER_STEP))
     with code.when(is_tile & ~(access.get(ENTER_STEP_BASE) < 0) & (first < abi.LANES)):
-        step.set(code.frame.pointer(access.get(ENTER_STEP_BASE), U32).load(first).to(U64).to(i64))
+        step.set(code.frame.pointer(access.get(ENTER_STEP_BASE), u32).load(first).to(u64).to(i64))
     line_bytes = (step.get() * access.get(ENTER_ELEMENT_BITS)) >> 3
     chosen = code.variable(active & rows)
     with code.when(is_tile):
-        chosen.set(active.equals(0).select(code.constant(U32, 0), rows))
+        chosen.set(active.equals(0).select(code.constant(u32, 0), rows))
     with code.loop(abi.LANES) as row:
         lane = is_tile.select(first & (abi.LANES - 1), row)
-        base = code.variable(code.constant(U64, 0))
-        displacement, offset = access.get(ENTER_DISPLACEMENT).to(U64), access.get(ENTER_BASE)
+        base = code.variable(code.constant(u64, 0))
+        displacement, offset = access.get(ENTER_DISPLACEMENT).to(u64), access.get(ENTER_BASE)
         with code.when(~(offset < 0)):
             with code.when(access.get(ENTER_BITS).equals(32)):
-                narrow = code.frame.pointer(offset, U32).load(lane) + displacement.to(U32)
-                base.set(narrow.to(U64))
+                narrow = code.frame.pointer(offset, u32).load(lane) + displacement.to(u32)
+                base.set(narrow.to(u64))
             with code.when(access.get(ENTER_BITS).equals(64)):
-                base.set(code.frame.pointer(offset, U64).load(lane) + displacement)
+                base.set(code.frame.pointer(offset, u64).load(lane) + displacement)
         with code.when(offset < 0):
             # A variable in shared memory lies where the memory of the block begins in that of its cluster.
-            first = code.block.get(BlockRecord.shared_first, U64)
+            first = code.block.get(BlockRecord.shared_first, u64)
             is_shared = access.get(ENTER_WINDOW).equals(abi.SHARED_WINDOW)
             base.set(displacement + is_shared.select(first, 0))
         address = base.get().to(i64) + access.get(ENTER_WINDOW)
         address = address + is_tile.select(row * line_bytes, code.number(0))
-        there = ((chosen.get() >> row.to(U32)) & 1).differs(0)
+        there = ((chosen.get() >> row.to(u32)) & 1).differs(0)
         addresses.set(row * 8, there.select(address, code.number(0)))
     before = access.get(ENTER_BEFORE)
     with code.when(~(before < 0)):
@@ -208,7 +192,7 @@ def leave(code: BlockCode) -> None:
     with code.loop(words.get(8)) as number:
         access = Record(code, rest + number * LEAVE_WORDS)
         addresses = Record(code, payload + access.get(LEAVE_ADDRESSES))
-        there = code.bits(addresses.get(0, U64, abi.LANES).differs(0))
+        there = code.bits(addresses.get(0, u64, abi.LANES).differs(0))
         _copy_rows(
             code, addresses, payload + access.get(LEAVE_BYTES), there, access.get(LEAVE_SIZE),
             access.get(LEAVE_FLAGS), access.get(LEAVE_SITE),
@@ -226,7 +210,7 @@ def note(code: BlockCode) -> None:
         register, count = entry.get(16), entry.get(32)
         active = code.variable(code.mask_bits())
         with code.when(register.differs(0)):
-            active.set(call(code, guarded(code.module), [code["frame"], register, entry.get(24)]))
+            active.set(code.invoke(guarded(code.module), code["frame"], register, entry.get(24)))
         payload = _begin_call(code, active.get(), entry.get(0), entry.get(8), code.number(0))
         with code.when(payload.differs(0)):
             _copy_registers(code, payload, entry.address + 40, count)
@@ -236,14 +220,11 @@ def note(code: BlockCode) -> None:
 
 def barrier_done(code: FunctionCode, block: Record, barrier: Value) -> None:
     """Write a call of `trace_barrier(block, barrier)`, which logs that a barrier is complete."""
-    function = shared(
-        code.module, "trace_barrier", ir.FunctionType(ir.LONG, [ir.LONG] * 2), _write_barrier_done
-    )
-    code.builder.call(function, [block.address.handle, barrier.handle])
+    code.invoke(_trace_barrier(code.module), block.address, barrier)
 
 
-def _write_barrier_done(module: ir.Module, name: str) -> None:
-    code = FunctionCode(module, name, ("block", "barrier"), ir.LONG, "")
+@shared_routine("trace_barrier", ("block", "barrier"), ir.LONG)
+def _trace_barrier(code: FunctionCode) -> None:
     block = code.record("block")
     tracer = tracer_of(block)
     new_entry(code, block, tracer, code.number(0))
@@ -261,5 +242,5 @@ def of_the_block(code: FunctionCode, tracer: Record, point: int, barrier: Value)
         (EntryHeader.state, code.number(EntryState.COMPLETE)),
         (EntryHeader.barrier, barrier),
     ):
-        entry.set(field, value.to(U32))
+        entry.set(field, value.to(u32))
     code.give(0)

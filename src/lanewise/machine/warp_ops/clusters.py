@@ -4,8 +4,9 @@ Threads that wait for the barrier of a cluster are parked (`compile/block_ends.p
 clusters lets them go on.
 """
 
+from lanewise.jit.simd import u32
 from lanewise.machine.abi import WarpFrame
-from lanewise.machine.codegen.function_code import U32, BlockCode
+from lanewise.machine.codegen.function_code import BlockCode
 from lanewise.machine.program.ops import Op
 from lanewise.ptx import Immediate
 
@@ -18,7 +19,7 @@ def arrive(code: BlockCode, op: Op) -> None:
 
     A second arrival before the barrier is complete changes nothing, as on an H200.
     """
-    arrived = code.frame.get(WarpFrame.cluster_arrived, U32)
+    arrived = code.frame.get(WarpFrame.cluster_arrived, u32)
     code.frame.set(WarpFrame.cluster_arrived, arrived | code.bits(code.active(op)))
 
 

@@ -6,9 +6,9 @@ The rows' addresses are checked together; only where one is bad they are checked
 from lanewise.isa import Instruction, Operand
 from lanewise.isa.tensor_memory.copy_shapes import EXPANSIONS
 from lanewise.jit import ir
-from lanewise.jit.simd import Type, Value, i64
+from lanewise.jit.simd import Type, Value, i64, u32, u64
 from lanewise.machine.abi import BlockRecord, FaultKind
-from lanewise.machine.codegen.function_code import BYTE, U32, U64, BlockCode, Kernel, Record, shared_code
+from lanewise.machine.codegen.function_code import BYTE, BlockCode, Kernel, Record, shared_code
 from lanewise.machine.codegen.register_shuffles import (
     Registers,
     held_places,
@@ -65,7 +65,7 @@ def _mover(module: ir.Module, instruction: Instruction, operand: Operand, base_b
     name = f"{instruction.text} {base_bits}"
 
     def write(inner: BlockCode) -> None:
-        words, active = inner.record("operands"), inner["active"].to(U32)
+        words, active = inner.record("operands"), inner["active"].to(u32)
         with inner.when(active.equals(0)):
             inner.give(0)
         with inner.when(active.differs(-1)):
@@ -111,8 +111,8 @@ class RowMover:
         addresses = code.frame.get(self.base, Type("u", self.base_bits), self.count)
         addresses = addresses + self.displacement.to(addresses.type.by(1)).spread(self.count)
         if self.space != "shared":
-            addresses = addresses.to(U64)
-        window = Window(self.access, addresses.lane(0).to(U64))
+            addresses = addresses.to(u64)
+        window = Window(self.access, addresses.lane(0).to(u64))
         bad = window.bad(addresses)
         any_bad = code.intrinsic("vector.reduce.or", bad.type.by(1), [bad], of=bad.type)
         with code.builder.if_else(any_bad.equals(0).handle) as (together, apart):
@@ -125,12 +125,12 @@ class RowMover:
     def _address(self, row: Value) -> Value:
         """Return the device address of a row."""
         if not self.base_bits:  # a variable in the shared memory of the block
-            return self.displacement.to(U64) + self.code.block.get(BlockRecord.shared_first, U64)
+            return self.displacement.to(u64) + self.code.block.get(BlockRecord.shared_first, u64)
         word = Type("u", self.base_bits)
         pointer = (self.code.frame.pointer(self.base, word) + row)._typed(word)
         # Atomic, lest LLVM take it out of the vector of all addresses, which is slower than to load it.
         address = Value(self.code, word, self.code.builder.load_atomic(pointer, "monotonic", word.bits // 8))
-        return (address + self.displacement.to(word)).to(U64)
+        return (address + self.displacement.to(word)).to(u64)
 
     def _one_by_one(self) -> None:
         """Move the rows through the stack, each address checked separately."""

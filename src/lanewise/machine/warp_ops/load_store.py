@@ -5,13 +5,10 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from lanewise.jit import ir
-from lanewise.jit.simd import Pointer, Type, Value, i64
+from lanewise.jit.simd import Pointer, Type, Value, i64, u8, u32, u64
 from lanewise.machine import abi
 from lanewise.machine.codegen.function_code import (
     BYTE,
-    U8,
-    U32,
-    U64,
     AddressSlot,
     BlockCode,
     Kernel,
@@ -54,7 +51,7 @@ def form_of(op: Op) -> Form:
     storing = located.access.writes
     data = elements_of(op.operands[located.access.data])
     name = op.types[-1]
-    element = U8 if name == "pred" else type_of(name)
+    element = u8 if name == "pred" else type_of(name)
     space = "global" if located.space == "const" else reached_space(op, located)
     if storing and space == "param":
         raise op.unsupported("parameters are read-only")
@@ -137,7 +134,7 @@ def _mover(
         address = AddressSlot(RegisterSlot.like(base, operands.get(_BASE)), operands.get(_DISPLACEMENT))
         size = element.bits // 8 * len(data)
         access = Access(code, operands.get(_SITE), space, size, size, WRITE if storing else 0)
-        Moves(code, access, address, registers, element, storing).write(code["active"].to(U32))
+        Moves(code, access, address, registers, element, storing).write(code["active"].to(u32))
 
     return shared_code(module, name, STEP_ARGUMENTS, write)
 
@@ -172,7 +169,7 @@ class Moves:
         whole = active.equals(-1)
         with code.when(active.equals(0)):
             code.give(0)
-        first = code.intrinsic("cttz", U32, [active, code.constant(Type("u", 1), 1)]).to(U64).to(i64)
+        first = code.intrinsic("cttz", u32, [active, code.constant(Type("u", 1), 1)]).to(u64).to(i64)
         window = Window(self.access, self._address(first))
         if not self.apart:
             span = self._address(code.constant(i64, lanes - 1)) - self._address(code.constant(i64, 0))
@@ -202,13 +199,13 @@ class Moves:
 
     def _address(self, lane: Value) -> Value:
         """Return one lane's address."""
-        address: Value = (self.base.load(lane) + self.displacement).to(U64)
+        address: Value = (self.base.load(lane) + self.displacement).to(u64)
         return address
 
     def _good(self, window: Window, active: Value | None = None) -> Value:
         """Return whether the addresses of some lanes (those of bits, or all) lie in the window."""
         shared = self.access.space in ("shared", SHARED_CLUSTER, "local", "param")
-        addresses = self.addresses if shared else self.addresses.to(U64)
+        addresses = self.addresses if shared else self.addresses.to(u64)
         bad = window.bad(addresses)
         if active is not None:
             bad = self.code.lanes_of(active).select(bad, 0)
@@ -330,7 +327,7 @@ class Moves:
         all_there = (1 << size) - 1
         with code.loop(lanes // size) as group:
             first = start + group * size
-            present = (active >> first.to(U32)) & all_there
+            present = (active >> first.to(u32)) & all_there
             with code.builder.if_else(present.equals(all_there).handle) as (together, apart):
                 with together:
                     self._group(window, first, size)
@@ -338,7 +335,7 @@ class Moves:
                     if size > count:
                         self._groups(window, active, first, size)
                     else:
-                        with set_lanes(code, present << first.to(U32)) as one:
+                        with set_lanes(code, present << first.to(u32)) as one:
                             self._good_lane(window, one)
 
     def _group(self, window: Window, first: Value, lanes: int) -> None:
@@ -412,7 +409,7 @@ def set_lanes(code: BlockCode, bits: Value) -> Iterator[Value]:
     code.builder.branch(head)
     code.builder.position_at_end(head)
     now = left.get()
-    yield code.intrinsic("cttz", U32, [now, code.constant(Type("u", 1), 1)]).to(U64).to(i64)
+    yield code.intrinsic("cttz", u32, [now, code.constant(Type("u", 1), 1)]).to(u64).to(i64)
     rest = now & (now - 1)
     left.set(rest)
     code.builder.cbranch(rest.differs(0).handle, head, after)
