@@ -61,6 +61,14 @@ class AddressSlot:
     offset: Value
 
 
+def write_zeros(code: Code, to: Value, size: Value) -> None:
+    """Write code that sets bytes at an address to zero."""
+    types = [BYTE, ir.IntType(8), ir.IntType(64), ir.IntType(1)]
+    function = code.external("llvm.memset.p0.i64", ir.VoidType(), types)
+    zeros = [ir.Constant(ir.IntType(8), 0), size.handle, ir.Constant(ir.IntType(1), 0)]
+    code.builder.call(function, [code.builder.inttoptr(to.handle, BYTE), *zeros])
+
+
 class FunctionCode(Code):
     """A function of 64-bit pointers and numbers that returns a 32-bit number or a pointer."""
 
@@ -147,12 +155,7 @@ class FunctionCode(Code):
         handles = [self.builder.inttoptr(address.handle, BYTE) for address in (to, source)]
         self.builder.call(function, [*handles, size.handle, ir.Constant(ir.IntType(1), 0)])
 
-    def zero_bytes(self, to: Value, size: Value) -> None:
-        """Write code that sets bytes at an address to zero."""
-        types = [BYTE, ir.IntType(8), ir.IntType(64), ir.IntType(1)]
-        function = self.external("llvm.memset.p0.i64", ir.VoidType(), types)
-        zeros = [ir.Constant(ir.IntType(8), 0), size.handle, ir.Constant(ir.IntType(1), 0)]
-        self.builder.call(function, [self.builder.inttoptr(to.handle, BYTE), *zeros])
+    zero_bytes = write_zeros
 
     def record_fault(
         self,

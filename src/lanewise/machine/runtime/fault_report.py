@@ -4,7 +4,7 @@ import numpy as np
 
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, FaultKind, LaunchRecord
-from lanewise.machine.bulk_copies.faults import sentence as bulk_sentence
+from lanewise.machine.bulk_copies.faults import Wrong as WrongCopy
 from lanewise.machine.program.instruction_record import Proxy
 from lanewise.machine.program.memory_accesses import LocatedAccess, accesses
 from lanewise.machine.program.operands import Register, Symbol
@@ -123,8 +123,7 @@ def faulting_access(launch: LaunchState, state: BlockState, op: Op) -> LocatedAc
 
 def _warpgroup_reason(number: int) -> str:
     """Return what is wrong with an instruction of a warpgroup."""
-    known = number in abi.WarpgroupFault.__members__.values()
-    return f"wgmma: {abi.WarpgroupFault(number).reason}" if known else ""
+    return next((f"wgmma: {fault.sentence()}" for fault in abi.WarpgroupFault if fault == number), "")
 
 
 def _asynchronous_access(state: BlockState, located: list[LocatedAccess]) -> LocatedAccess:
@@ -194,7 +193,7 @@ def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
     if kind in (*abi.ADDRESS_FAULTS, FaultKind.MBARRIER):
         lines.append(f"    {_describe_address(launch, address, space)}")
     sentences = {
-        FaultKind.BULK_COPY: bulk_sentence,
+        FaultKind.BULK_COPY: lambda why, number: WrongCopy.numbered(why).sentence(number),
         FaultKind.TENSOR_MEMORY: tensor_sentence,
         FaultKind.TENSOR_PRODUCT: product_sentence,
     }

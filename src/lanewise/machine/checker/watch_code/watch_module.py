@@ -21,7 +21,7 @@ from lanewise.jit.record_layout import Longs, RecordLayout, Words, field, per_la
 from lanewise.jit.simd import Code, Value, i64
 from lanewise.machine import abi
 from lanewise.machine.checker.records import ShadowPlane
-from lanewise.machine.codegen.function_code import U8, U16, U32, U64, FunctionCode, Record
+from lanewise.machine.codegen.function_code import U8, U16, U32, U64, FunctionCode, Record, write_zeros
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -136,7 +136,7 @@ def report(
     signature_only()
 
 
-@primitive(lambda code, address, size: code.zero_bytes(address, size))
+@primitive(lambda code, address, size: write_zeros(code, address, size))
 def clear_bytes(address: int, size: int) -> None:
     """Set bytes at an address to zero."""
     signature_only()
