@@ -50,8 +50,7 @@ def reduction(module: ir.Module, op: Op, name: str, fmt: str, space: str) -> ir.
         word = Type("u", TYPE_BITS[fmt])
         size = word.bits // 8
         with code.loop(code["bytes"] >> (size.bit_length() - 1)) as number:
-            source = Record(code, code["source"] + number * size).pointer(0, word)
-            operand = Value(code, word, code.builder.load(source._typed(word), align=1))
+            operand = code.load_unaligned(Record(code, code["source"] + number * size).handle, word)
             target = Record(code, code["target"] + number * size).pointer(0, word)._typed(word)
             atomic_update(code, op, name, fmt, target, operand, space)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from lanewise.isa.tensor_map_fields import ELEMENT_TYPES, OTHER_AXES
 from lanewise.jit import ir
-from lanewise.jit.simd import Pointer, Type, Value, i64, u32, u64
+from lanewise.jit.simd import Type, Value, i64, u32, u64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, CacheEntry, FaultKind, LaunchRecord
 from lanewise.machine.async_records import AsyncOperation
@@ -240,10 +240,8 @@ def _copy(code: FunctionCode, target: Value, source: Value, size: Value) -> None
 
 def _copy_atom(code: FunctionCode, target: Value, source: Value) -> None:
     """Write a copy of 16 bytes as one vector."""
-    vector = Type("u", 64, 2)
-    places = [Pointer(code, vector.by(1), Record(code, address).handle) for address in (source, target)]
-    loaded = code.builder.load(places[0]._typed(vector), align=1)
-    code.builder.store(loaded, places[1]._typed(vector), align=1)
+    vector = code.load_unaligned(Record(code, source).handle, Type("u", 64, 2))
+    code.store_unaligned(vector, Record(code, target).handle)
 
 
 @shared_routine("execute tensor load", ("operation",))

@@ -147,6 +147,16 @@ class FunctionCode(Code):
         place = self.builder.ptrtoint(self.room(u8, bytes, align).handle, ir.LONG)
         return Record(self, Value(self, i64, place), layout)
 
+    def load_unaligned(self, place: ir.Operand, type: Type) -> Value:
+        """Load a value or a vector from a host address, which need not be aligned as the device's is."""
+        pointer = self.builder.bitcast(place, type.ir.as_pointer())
+        return Value(self, type, self.builder.load(pointer, align=1))
+
+    def store_unaligned(self, value: Value, place: ir.Operand) -> None:
+        """Store a value or a vector to a host address, which need not be aligned as the device's is."""
+        pointer = self.builder.bitcast(place, value.type.ir.as_pointer())
+        self.builder.store(value.handle, pointer, align=1)
+
     def copy_bytes(self, to: Value, source: Value, size: Value, may_overlap: bool = False) -> None:
         """Write code that copies bytes from one address to another."""
         types = [BYTE, BYTE, ir.IntType(64), ir.IntType(1)]
@@ -363,6 +373,14 @@ class BlockCode(FunctionCode):
         """Record why the launch stops, and return from the function."""
         self.record_fault(self.block, kind, site, lane, address, size)
         self.give(BlockAnswer.STOPPING)
+
+    def demand_whole_warp(self, site: Value) -> None:
+        """Return from a step that no lane executes, and stop the launch if only some lanes do."""
+        active = self["active"].to(u32)
+        with self.when(active.equals(0)):
+            self.give(0)
+        with self.when(active.differs(-1)):
+            self.fault(FaultKind.DIVERGENCE, site)
 
     def fault_where(self, wrong: Value, kind: FaultKind, site: int, address: Value | int = 0) -> None:
         """Stop the launch if any bit is set in `wrong`; the first such lane is named."""

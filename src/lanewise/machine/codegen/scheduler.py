@@ -1,8 +1,8 @@
 """The scheduler as compiled code: paths of a warp, warps of a block, barriers.
 
 A path that spins gives way to the other paths of its warp, then to other warps; a block that only spins
-returns, so that another block may run. `cluster_scheduler.py` runs the blocks of a cluster in turn, and
-`grid_scheduler.py` takes blocks one after another.
+returns, so that another block may run. `cluster_scheduler.py` runs the blocks of a cluster in turn, and takes
+blocks of the grid one after another.
 """
 
 from collections.abc import Iterator
@@ -27,10 +27,10 @@ from lanewise.machine.codegen.cluster_scheduler import (
     member_row,
     release_waiting,
     write_run_cluster,
+    write_run_grid,
     write_settle_cluster,
 )
 from lanewise.machine.codegen.function_code import FunctionCode, Record, shared
-from lanewise.machine.codegen.grid_scheduler import write_run_grid
 from lanewise.machine.codegen.lane_vectors import BOOL
 from lanewise.machine.codegen.run_order import WarpOrder, write_permuted
 from lanewise.machine.codegen.threaded_code import BarrierHook, write_follow

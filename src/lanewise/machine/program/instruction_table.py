@@ -518,19 +518,16 @@ TENSOR_MEMORY = (
     *_tensor("tcgen05.fence::before_thread_sync tcgen05.fence::after_thread_sync", ""),
 )  # fmt: skip
 
+
+def _blended(pattern: str, operands: str) -> tuple[InstructionRecord, ...]:
+    facts = {"needs_values": True, "address_flow": NUMBER, "inferred": _BLEND, "confirmed_on": "sm_90"}
+    return warp(pattern, operands, "textures.fetch:lower", **facts)
+
+
 TEXTURES = (
-    *warp(
-        "tex", "def handle", "textures.fetch:lower", needs_values=True, address_flow=NUMBER, inferred=_BLEND,
-        confirmed_on="sm_90",
-    ),
-    *warp(
-        "tex.level", "def handle use", "textures.fetch:lower", needs_values=True, address_flow=NUMBER,
-        inferred=_BLEND, confirmed_on="sm_90",
-    ),
-    *warp(
-        "tex.grad", "def handle use use", "textures.fetch:lower", needs_values=True, address_flow=NUMBER,
-        inferred=_BLEND, confirmed_on="sm_90",
-    ),
+    *_blended("tex", "def handle"),
+    *_blended("tex.level", "def handle use"),
+    *_blended("tex.grad", "def handle use use"),
     *warp("tld4", "def handle", "textures.fetch:lower", needs_values=True, address_flow=NUMBER),
     *warp("txq suq", "def handle", "textures.objects:query", address_flow=NUMBER),
     *warp("suld", "def handle", "textures.surfaces:lower", needs_values=True, address_flow=NUMBER),

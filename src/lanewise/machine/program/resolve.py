@@ -15,12 +15,14 @@ from lanewise.machine import abi
 from lanewise.machine.abi import aligned
 from lanewise.machine.errors import Refused, Unsupported
 from lanewise.machine.launch_info import function_addresses, variable_addresses
-from lanewise.machine.program import size_limits
 from lanewise.machine.program.call_graph import CallGraph
 from lanewise.machine.program.instruction_record import BlockEnd
 from lanewise.machine.program.instruction_table import record_of
 from lanewise.machine.program.later_forms import needed_targets
 from lanewise.machine.program.operands import (
+    GRID_BARRIER_REGISTERS,
+    RESERVED_MEMORY_REGISTERS,
+    SPECIAL_REGISTERS,
     BranchTarget,
     Callee,
     IndirectCallee,
@@ -38,12 +40,7 @@ from lanewise.machine.program.operands import (
     elements_of,
 )
 from lanewise.machine.program.ops import FunctionBody, Op, Program
-from lanewise.machine.program.shared_layout import place_shared_variables
-from lanewise.machine.program.special_registers import (
-    GRID_BARRIER_REGISTERS,
-    RESERVED_MEMORY_REGISTERS,
-    SPECIAL_REGISTERS,
-)
+from lanewise.machine.program.shared_layout import check_program, check_variable, place_shared_variables
 from lanewise.ptx import (
     Address,
     Element,
@@ -93,7 +90,7 @@ def resolve(module: Module, entry: Function) -> Program:
     program.stack_base = aligned(program.local_bytes, 16)
     program.local_bytes = program.stack_base + (abi.STACK_BYTES if program.uses_stack else 0)
     program.dynamic_offset = aligned(program.shared_bytes, program.dynamic_alignment)
-    size_limits.check_program(program)
+    check_program(program)
     check_tensor_memory(program)
     return program
 
@@ -101,7 +98,7 @@ def resolve(module: Module, entry: Function) -> Program:
 def _allocate_globals(program: Program) -> None:
     """Give the module's variables in global and constant memory their addresses."""
     for variable in program.module.variables.values():
-        size_limits.check_variable(variable)
+        check_variable(variable)
     addresses = variable_addresses(program.module)
     for variable in program.module.variables.values():
         size = variable.size
@@ -158,7 +155,7 @@ class _Resolver:
             return self._register(variable, variable.name)
         program = self.program
         if self.function.is_entry:
-            size_limits.check_variable(variable)
+            check_variable(variable)
             offset = aligned(program.parameter_bytes, variable.alignment)
             program.parameter_bytes = offset + variable.size
             symbol: Symbol | StackVariable = Symbol(variable.name, "param", offset, variable.size)
@@ -169,7 +166,7 @@ class _Resolver:
 
     def _in_local(self, variable: Variable) -> Symbol | StackVariable:
         """Return a variable allocated in the thread's local memory, or in the function's frame."""
-        size_limits.check_variable(variable)
+        check_variable(variable)
         program = self.program
         program.local_alignment = max(program.local_alignment, variable.alignment)
         if self.base is not None:
@@ -448,7 +445,7 @@ class _Resolver:
     def _variable(self, variable: Variable) -> Symbol | StackVariable:
         """Return the address of a variable that the function declares."""
         if id(variable) not in self.placed:
-            size_limits.check_variable(variable)
+            check_variable(variable)
             if variable.space == "shared":
                 return self.shared.get(id(variable)) or self._dynamic(variable)
             if variable.space in ("local", "param"):

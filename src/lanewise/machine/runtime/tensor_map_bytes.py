@@ -9,7 +9,7 @@ import numpy as np
 from lanewise.errors import LanewiseError
 from lanewise.isa.tensor_map_fields import MAP_BYTES
 from lanewise.jit.host_memory import Bytes, zeroed_bytes
-from lanewise.machine.runtime.host_arrays import HostArrays
+from lanewise.machine.runtime.parameter_bytes import HostArrays
 from lanewise.ptx.arguments import require_plain_array
 from lanewise.ptx.tensor_maps import TensorMap, require_tensor_map
 

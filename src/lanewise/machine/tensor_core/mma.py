@@ -54,11 +54,8 @@ def step(module: ir.Module, op: Op, kernel: Kernel) -> Step | None:
 @shared_function("product_step", STEP_ARGUMENTS)
 def _product_step(code: BlockCode) -> None:
     """The function of the step; its operands are the site, then the registers' offsets as 32-bit words."""
-    words, bits = code.record("operands"), code["active"].to(u32)
-    with code.when(bits.equals(0)):
-        code.give(0)
-    with code.when(bits.differs(-1)):
-        code.fault(FaultKind.DIVERGENCE, words.get(0))
+    words = code.record("operands")
+    code.demand_whole_warp(words.get(0))
     table = code.block.get(BlockRecord.mma_table)
     address = Record(code, table + words.get(0) * MmaEntry.BYTES).get(MmaEntry.function)
     code.invoke(address, code["frame"], words.address + 8, 0)

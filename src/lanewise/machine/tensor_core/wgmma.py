@@ -179,11 +179,7 @@ class _Writer:
     def write(self) -> None:
         """Write the whole function."""
         code, words, form = self.code, self.words, self.form
-        active = code["active"].to(u32)
-        with code.when(active.equals(0)):
-            code.give(0)
-        with code.when(active.differs(-1)):
-            code.fault(FaultKind.DIVERGENCE, words.get(_SITE))
+        code.demand_whole_warp(words.get(_SITE))
         with code.when(code.frame.get(WarpFrame.multiplied, u32).differs(0)):
             code.frame.set(WarpFrame.multiplied, code.constant(u32, 0))
             code.give(0)

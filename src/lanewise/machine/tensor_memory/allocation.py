@@ -65,15 +65,6 @@ def fault(code: BlockCode, words: Record, why: Wrong, number: Value | int) -> No
     code.fault(FaultKind.TENSOR_MEMORY, words.get(_SITE), 0, number, int(why))
 
 
-def whole_warp(code: BlockCode, words: Record) -> None:
-    """Return from a step that no lane executes, and stop the launch if only some lanes do."""
-    active = code["active"].to(u32)
-    with code.when(active.equals(0)):
-        code.give(0)
-    with code.when(active.differs(-1)):
-        code.fault(FaultKind.DIVERGENCE, words.get(_SITE))
-
-
 def allocator_of(code: FunctionCode, block: Record) -> Record:
     """Return the record of a block's allocated columns."""
     return Record(code, block.get(BlockRecord.tensor_allocator), TensorAllocator)
@@ -229,7 +220,7 @@ def dealloc_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
 
 def _write_dealloc(code: BlockCode) -> None:
     words = code.record("operands")
-    whole_warp(code, words)
+    code.demand_whole_warp(words.get(0))
     columns = uniform(code, words, _COLUMNS, Wrong.COUNTS_DIFFER)
     address = uniform(code, words, _ADDRESS, Wrong.ADDRESSES_DIFFER)
     _check_count(code, words, columns)
@@ -261,7 +252,7 @@ def relinquish_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
 
 def _write_relinquish(code: BlockCode) -> None:
     words = code.record("operands")
-    whole_warp(code, words)
+    code.demand_whole_warp(words.get(0))
     with code.when(words.get(_PAIRED).differs(0)):
         _need_pair(code, words)
     allocator_of(code, code.block).set(TensorAllocator.relinquished, 1)

@@ -41,7 +41,7 @@ from lanewise.machine.codegen.tensor_pipe import (
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step
 from lanewise.machine.program.operands import MemoryOperand, Register, elements_of
 from lanewise.machine.program.ops import Op
-from lanewise.machine.tensor_memory.allocation import fault, uniform, whole_warp
+from lanewise.machine.tensor_memory.allocation import fault, uniform
 from lanewise.machine.tensor_memory.faults import Wrong
 from lanewise.machine.tensor_memory_records import LANE_BYTES, TENSOR_COLUMNS, TENSOR_LANES
 from lanewise.ptx import Immediate
@@ -260,7 +260,7 @@ def _mover(module: ir.Module, form: Form) -> ir.Function:
 
     def write(code: BlockCode) -> None:
         module, words = code.module, code.record("operands")
-        whole_warp(code, words)
+        code.demand_whole_warp(words.get(0))
         move = _checked_move(code, form, words)
         if form.storing:
             keep(code, words.get(0), move, lambda number: _data(code, words, number), _kept(module, form))
@@ -408,7 +408,7 @@ def _reducing(module: ir.Module, op: Op, form: Form) -> ir.Function:
 
     def write(code: BlockCode) -> None:
         words = code.record("operands")
-        whole_warp(code, words)
+        code.demand_whole_warp(words.get(0))
         _move(code, form, _checked_move(code, form, words), lambda number: _data(code, words, number).address)
         count = words.get(_CHUNKS) * form.together
 

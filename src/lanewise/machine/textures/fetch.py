@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from lanewise.jit.simd import Type, Value, f32, i64, u8, u32, u64
+from lanewise.jit.simd import Type, Value, f32, i64, u8, u16, u32, u64
 from lanewise.machine.arithmetic.small_floats import round_to, widen
 from lanewise.machine.codegen.function_code import BlockCode, FunctionCode, Record, routine
 from lanewise.machine.program.operands import Register, ResolvedOperand, elements_of
@@ -11,7 +11,6 @@ from lanewise.machine.texture_records import ElementKind, Geometry, TextureRow
 from lanewise.machine.textures import blend, coordinates
 from lanewise.machine.textures.objects import COORDINATES, geometry_of, named_coordinates, row_of
 
-U16 = Type("u", 16)
 #: Words of a fetch: red, green, blue, alpha.
 WORDS = 4
 
@@ -50,16 +49,11 @@ def _write_texel(code: FunctionCode, normalize: bool) -> None:
         with code.when(size.equals(1)):
             word.set(_small(code, row, element.get(0, u8), normalize))
         with code.when(size.equals(2)):
-            half = _unaligned(code, element, U16)
+            half = code.load_unaligned(element.handle, u16)
             word.set(is_float.select(widen(half, "f16").view(u32), _small(code, row, half, normalize)))
         with code.when(size.equals(4)):
-            word.set(_unaligned(code, element, u32))
+            word.set(code.load_unaligned(element.handle, u32))
         results.set(channel * 4, word.get())
-
-
-def _unaligned(code: FunctionCode, element: Record, type: Type) -> Value:
-    pointer = code.builder.bitcast(element.handle, type.ir.as_pointer())
-    return Value(code, type, code.builder.load(pointer, align=1))
 
 
 def _small(code: FunctionCode, row: Record, element: Value, normalize: bool) -> Value:

@@ -90,7 +90,7 @@ def _copy(
         host = Pointer(code, u8, to.host(code.address_of(target, lane), lane))
 
         def put(value: Value, host: Pointer = host) -> None:
-            code.builder.store(value.handle, host._typed(piece), align=1)
+            code.store_unaligned(value, host.handle)
 
         start = code.address_of(source, lane)
         wanted = code.constant(u64, count)
@@ -111,17 +111,11 @@ def _copy(
                     ]
                     code.invoke(keep_copy(code.module), code["frame"], lane, *places, count)
                 with at_once:
-                    put(_vector(code, located, piece))
+                    put(code.load_unaligned(located, piece))
         with code.when(~full):
             put(code.constant(piece, 0))
             with code.when(wanted.differs(0)):
                 _copy_shortened(code, site, start, wanted, count, host, lane)
-
-
-def _vector(code: BlockCode, host: ir.Operand, piece: Type) -> Value:
-    """Load a vector from an unaligned host address."""
-    pointer = code.builder.bitcast(host, piece.ir.as_pointer())
-    return Value(code, piece, code.builder.load(pointer, align=1))
 
 
 def _copy_shortened(

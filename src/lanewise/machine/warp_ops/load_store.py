@@ -260,19 +260,18 @@ class Moves:
         """Store the data of all lanes to contiguous memory."""
         code, count, lanes = self.code, len(self.data), abi.LANES
         word = Type("u", self.element.bits)
-        memory = Pointer(code, word, host)
         rows = [self._row(register).load(0, lanes).to(word) for register in self.data]
         if count == 1:
-            _put(memory, rows[0])
+            code.store_unaligned(rows[0], host)
         else:
             joined = _interleaved(code, [row.handle for row in rows], count)
-            _put(memory, Value(code, word.by(lanes * count), joined))
+            code.store_unaligned(Value(code, word.by(lanes * count), joined), host)
 
     def _load_together(self, host: ir.Operand) -> list[Value]:
         """Load the data of all lanes from contiguous memory; return a vector for each register."""
         code, count, lanes = self.code, len(self.data), abi.LANES
         word = Type("u", self.element.bits)
-        whole = _get(Pointer(code, word, host), lanes * count)
+        whole = code.load_unaligned(host, word.by(lanes * count))
         loaded = []
         for number, register in enumerate(self.data):
             values = whole
@@ -296,7 +295,7 @@ class Moves:
             host = window.shift + address.to(i64)
             pointer = Pointer(code, self.word, code.builder.inttoptr(host.handle, BYTE))
             for number, register in enumerate(self.data):
-                value = _unaligned_load(code, pointer, number)
+                value = code.load_unaligned((pointer + number).handle, self.word)
                 wide = value.to(Type(value.type.kind, register.bits)).to(Type("u", register.bits))
                 self._row(register).store(wide.spread(abi.LANES))
             code.give(0)
@@ -344,15 +343,19 @@ class Moves:
         word = Type("u", self.element.bits)
         lane_bits, part_bits = (tuple(range(count_of.bit_length() - 1)) for count_of in (lanes, count))
         addresses = (window.shift + self._address(first + lane).to(i64) for lane in range(lanes))
-        hosts = [Pointer(code, word, code.builder.inttoptr(address.handle, BYTE)) for address in addresses]
+        hosts = [code.builder.inttoptr(address.handle, BYTE) for address in addresses]
         if self.storing:  # from [part][lane] to [lane][part]
             rows = [self._row(register).load(first, lanes) for register in self.data]
             order = (*(len(lane_bits) + bit for bit in part_bits), *lane_bits)
             for number, vector in enumerate(permuted(code, rows, order)):
                 for lane in range(lanes // count):
-                    _put(hosts[number * lanes // count + lane], vector.part(lane * count, count))
+                    code.store_unaligned(
+                        vector.part(lane * count, count), hosts[number * lanes // count + lane]
+                    )
         else:
-            vectors = joined(code, [_get(host, count) for host in hosts], lanes // count)
+            vectors = joined(
+                code, [code.load_unaligned(host, word.by(count)) for host in hosts], lanes // count
+            )
             order = (*(len(part_bits) + bit for bit in lane_bits), *part_bits)
             for register, row in zip(self.data, permuted(code, vectors, order), strict=True):
                 self._row(register).store(row, first)
@@ -394,9 +397,9 @@ def _lane_data(
         }
         for number, value in values.items():
             value = value.to(word) if value.type.bits == 1 else value
-            _unaligned_store(code, pointer, value, number)
+            code.store_unaligned(value, (pointer + number).handle)
     else:
-        loaded = [_unaligned_load(code, pointer, number) for number in range(len(data))]
+        loaded = [code.load_unaligned((pointer + number).handle, word) for number in range(len(data))]
         for operand, value in zip(data, loaded, strict=True):
             code.lane_write(operand, value, lane)
 
@@ -448,7 +451,7 @@ def _broadcast(
         kind = Type("i" if element.kind == "i" else "u", element.bits)
         for number, operand in enumerate(data):
             if isinstance(operand, Register):
-                value = _unaligned_load(code, Pointer(code, kind, host), number)
+                value = code.load_unaligned((Pointer(code, kind, host) + number).handle, kind)
                 wide = value.to(Type(value.type.kind, operand.bits)).to(Type("u", operand.bits))
                 pointer = code.frame.pointer(operand.offset, Type("u", operand.bits))
                 pointer.store(mask.select(wide.spread(abi.LANES), pointer.load(0, abi.LANES)))
@@ -468,24 +471,3 @@ def _one_by_one(
     with code.each_lane(active) as lane:
         host = access.host(code.address_of(address, lane), lane)
         _lane_data(code, Pointer(code, word, host), data, lane, storing)
-
-
-def _unaligned_load(code: BlockCode, pointer: Pointer, number: int) -> Value:
-    """Load an element from a host address that may not be aligned."""
-    return Value(code, pointer.type, code.builder.load((pointer + number)._typed(pointer.type), align=1))
-
-
-def _unaligned_store(code: BlockCode, pointer: Pointer, value: Value, number: int) -> None:
-    """Store an element to a host address that may not be aligned."""
-    code.builder.store(value.handle, (pointer + number)._typed(value.type), align=1)
-
-
-def _get(pointer: Pointer, lanes: int) -> Value:
-    """Load contiguous elements; the host address need not be aligned as the device address is."""
-    type = pointer.type.by(lanes)
-    return Value(pointer.code, type, pointer.code.builder.load(pointer._typed(type), align=1))
-
-
-def _put(pointer: Pointer, value: Value) -> None:
-    """Store contiguous elements; the host address need not be aligned as the device address is."""
-    pointer.code.builder.store(value.handle, pointer._typed(value.type), align=1)
