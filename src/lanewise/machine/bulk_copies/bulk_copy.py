@@ -36,10 +36,7 @@ OPERATIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 
 def operation_of(op: Op) -> str:
     """Return the operation that an instruction names; raise an error if it names none."""
-    name = next((modifier for modifier in op.modifiers if modifier in OPERATIONS), "")
-    if not name:
-        raise op.unsupported("it names no operation")
-    return name
+    return op.one_of(OPERATIONS, "it names no operation")
 
 
 def reduction(module: ir.Module, op: Op, name: str, fmt: str, space: str) -> ir.Function:

@@ -368,16 +368,8 @@ def replace(code: BlockCode, op: Op) -> None:
 
 def _changes(code: BlockCode, op: Op, lane: Value) -> list[tuple[Field, Value]]:
     """Return the fields that an instruction changes, with the numbers that stand in their bits then."""
-    name = next(
-        (
-            modifier
-            for modifier in op.modifiers
-            if modifier in (*_OF_MAP, *_OF_DIMENSION, *_MODES, "elemtype")
-        ),
-        "",
-    )
-    if not name:
-        raise op.unsupported("it names no field of a tensor map")
+    names = (*_OF_MAP, *_OF_DIMENSION, *_MODES, "elemtype")
+    name = op.one_of(names, "it names no field of a tensor map")
     rest = op.operands[1:]
     if name in _OF_DIMENSION:
         prefix, first = _OF_DIMENSION[name]

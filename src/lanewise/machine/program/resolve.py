@@ -204,26 +204,23 @@ class _Resolver:
             why = f": {record.refused}" if record else ""
             raise Unsupported(f"line {operation.line}: the machine cannot run '{operation}'{why}")
         target = self.program.module.arch
-        if record.since and record.since > arch_number(target):
-            raise Unsupported(
-                f"line {operation.line}: '{operation}' needs sm_{record.since}; this PTX is for {target}"
-            )
         needed = needed_targets(operation.opcode, operation.modifiers, len(operation.operands), target)
+        if record.since and record.since > arch_number(target):
+            needed = f"sm_{record.since}"
         if needed:
             raise Unsupported(
                 f"line {operation.line}: '{operation}' needs {needed}; this PTX is for {target}"
             )
-        scope = operation.scope
         guard = None
         if operation.guard is not None:
-            register = self.name(operation.guard.name, scope, operation)
+            register = self.name(operation.guard.name, operation)
             if not isinstance(register, Register) or register.type != "pred":
                 raise self.wrong(operation, f"{operation.guard.name} is no predicate register")
             guard = register, operation.guard.negated
         if record.ends is BlockEnd.CALL:
             self.call(operation, guard)
             return
-        operands = tuple(self.operand(operand, scope, operation) for operand in operation.operands)
+        operands = tuple(self.operand(operand, operation) for operand in operation.operands)
         modifiers = operation.modifiers
         by_register = any(
             isinstance(operand, MemoryOperand) and isinstance(operand.base, Register) for operand in operands
@@ -274,15 +271,13 @@ class _Resolver:
 
     def call(self, operation: Operation, guard: tuple[Register, bool] | None) -> None:
         """Resolve a call by name or through a register."""
-        call, scope = operation.call(), operation.scope
-        results = OperandList(tuple(self.operand(result, scope, operation) for result in call.results))
-        arguments = OperandList(
-            tuple(self.operand(argument, scope, operation) for argument in call.arguments)
-        )
+        call = operation.call()
+        results = OperandList(tuple(self.operand(result, operation) for result in call.results))
+        arguments = OperandList(tuple(self.operand(argument, operation) for argument in call.arguments))
         target = self.program.module.aliases.get(call.target, call.target)
         callee: ResolvedOperand = Callee(target)
-        if self.function.variable(call.target, scope) is not None:
-            register = self.name(call.target, scope, operation)
+        if self.function.variable(call.target, operation.scope) is not None:
+            register = self.name(call.target, operation)
             if not isinstance(register, Register):
                 raise self.wrong(operation, f"{call.target} is no register")
             callee = IndirectCallee(register, self.graph.candidates(self.function, call.prototype, operation))
@@ -302,31 +297,31 @@ class _Resolver:
         """Return the error that names an instruction, its line and a problem."""
         return LanewiseError(f"line {operation.line}: '{operation}': {problem}")
 
-    def operand(self, operand: Operand, scope: int, operation: Operation) -> ResolvedOperand:
+    def operand(self, operand: Operand, operation: Operation) -> ResolvedOperand:
         """Return what an operand stands for."""
         match operand:
             case Immediate():
                 return operand
             case Name(name):
-                return self.name(name, scope, operation)
+                return self.name(name, operation)
             case Element(name, element):
-                return self.element(name, element, scope, operation)
+                return self.element(name, element, operation)
             case Offset(name, offset):
-                symbol = self.name(name, scope, operation)
+                symbol = self.name(name, operation)
                 if not isinstance(symbol, Symbol | StackVariable):
                     raise self.wrong(operation, f"{name} is no variable")
                 if isinstance(symbol, Symbol):
                     symbol = replace(symbol, into=symbol.into + offset)
                 return replace(symbol, address=symbol.address + offset)
             case Unary(operator, inner):
-                return Negated(operator, self.operand(inner, scope, operation))
+                return Negated(operator, self.operand(inner, operation))
             case Pair(first, second):
-                both = (self.operand(operand, scope, operation) for operand in (first, second))
+                both = (self.operand(operand, operation) for operand in (first, second))
                 return OperandList(tuple(element for operand in both for element in elements_of(operand)))
             case Vector(elements) | Group(elements):
-                return OperandList(tuple(self.operand(element, scope, operation) for element in elements))
+                return OperandList(tuple(self.operand(element, operation) for element in elements))
             case Address(base, offset, rest) if not rest:
-                symbol = self.operand(base, scope, operation)
+                symbol = self.operand(base, operation)
                 if isinstance(symbol, StackVariable):
                     return MemoryOperand(symbol.register, symbol.address + offset)
                 if not isinstance(symbol, Register | Symbol | Immediate):
@@ -334,20 +329,18 @@ class _Resolver:
                 return MemoryOperand(symbol, offset)
             case Address(base, 0, (place,)):  # one coordinate may stand without braces
                 elements = place.elements if isinstance(place, Vector) else (place,)
-                return self.texel(base, elements, scope, operation)
+                return self.texel(base, elements, operation)
             case Index(name, register, offset) if not register:
-                symbol = self.name(name, scope, operation)
+                symbol = self.name(name, operation)
                 if isinstance(symbol, StackVariable):
                     return MemoryOperand(symbol.register, symbol.address + offset)
                 if isinstance(symbol, Symbol):
                     return MemoryOperand(symbol, offset)
         raise Unsupported(f"line {operation.line}: '{operation}': the operand {operand} is not supported")
 
-    def texel(
-        self, base: Operand, coordinates: tuple[Operand, ...], scope: int, operation: Operation
-    ) -> TexelOperand:
+    def texel(self, base: Operand, coordinates: tuple[Operand, ...], operation: Operation) -> TexelOperand:
         """Return what a texture or surface with coordinates stands for."""
-        handle = self.operand(base, scope, operation)
+        handle = self.operand(base, operation)
         if isinstance(handle, Symbol):
             raise Unsupported(
                 f"line {operation.line}: '{operation}': {base} is a texture or surface reference, which "
@@ -355,17 +348,15 @@ class _Resolver:
             )
         if not isinstance(handle, Register) or handle.bits != 64:
             raise self.wrong(operation, f"{base} is no 64-bit register with a texture's handle")
-        return TexelOperand(
-            handle, tuple(self.operand(coordinate, scope, operation) for coordinate in coordinates)
-        )
+        return TexelOperand(handle, tuple(self.operand(coordinate, operation) for coordinate in coordinates))
 
-    def element(self, name: str, element: str, scope: int, operation: Operation) -> ResolvedOperand:
+    def element(self, name: str, element: str, operation: Operation) -> ResolvedOperand:
         """Return what an element of a register stands for, such as %tid.x or %r1.b0."""
         if name in SPECIAL_REGISTERS:
             if element not in SPECIAL_REGISTERS[name] or not element:
                 raise self.wrong(operation, f"{name} has no element {element}")
             return SpecialRegister(name, element)
-        variable = self.function.variable(name, scope)
+        variable = self.function.variable(name, operation.scope)
         if (
             variable is not None
             and variable.space == "reg"
@@ -374,7 +365,7 @@ class _Resolver:
         ):
             return self._cached(variable, f"{name}.{element}")
         if variable is not None and variable.space == "reg" and _SELECTOR.fullmatch(element):
-            register = self.name(name, scope, operation)
+            register = self.name(name, operation)
             if isinstance(register, Register) and register.bits == 32:
                 return RegisterPart(register, element)
         raise Unsupported(f"line {operation.line}: '{operation}': {name}.{element} is not supported")
@@ -386,11 +377,11 @@ class _Resolver:
             self.known[key] = self._register(variable, name)
         return self.known[key]
 
-    def name(self, name: str, scope: int, operation: Operation) -> ResolvedOperand:
+    def name(self, name: str, operation: Operation) -> ResolvedOperand:
         """Return what a name stands for in a scope."""
         if name == "_":
             return Sink()
-        variable = self.function.variable(name, scope)
+        variable = self.function.variable(name, operation.scope)
         if variable is not None:
             if variable.space == "reg":
                 if id(variable) in self.given:
@@ -410,9 +401,9 @@ class _Resolver:
             self.program.uses_grid |= name in GRID_BARRIER_REGISTERS
             self.program.uses_reserved_memory |= name in RESERVED_MEMORY_REGISTERS
             return SpecialRegister(name)
-        position = self.function.label(name, scope)
+        position = self.function.label(name, operation.scope)
         if position is not None:
-            return BranchTarget(tuple(self._targets(position, scope, operation)))
+            return BranchTarget(tuple(self._targets(position, operation)))
         function = self.program.functions.get(self.program.module.aliases.get(name, name))
         if function is not None:
             return function
@@ -422,7 +413,7 @@ class _Resolver:
             )
         raise self.wrong(operation, f"{name} is not declared")
 
-    def _targets(self, position: int, scope: int, operation: Operation) -> Iterator[int]:
+    def _targets(self, position: int, operation: Operation) -> Iterator[int]:
         """Yield the position of a label, or of those that a `.branchtargets` behind it lists."""
         body = self.function.body or []
         record = record_of(operation.opcode, operation.modifiers)
@@ -432,7 +423,7 @@ class _Resolver:
             yield position
             return
         for name in following.names:
-            target = self.function.label(name, scope)
+            target = self.function.label(name, operation.scope)
             if target is None:
                 raise self.wrong(operation, f"there is no label {name}")
             yield target

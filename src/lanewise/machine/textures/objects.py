@@ -91,9 +91,7 @@ QUERIES = ("width", "height", "depth")
 
 def query(code: BlockCode, op: Op) -> None:
     """Lower txq and suq, lane after lane."""
-    name = next((modifier for modifier in op.modifiers if modifier in QUERIES), None)
-    if name is None:
-        raise op.unsupported(f"it can be asked for {', '.join(QUERIES)}; drivers take no other question")
+    name = op.one_of(QUERIES, f"it can be asked for {', '.join(QUERIES)}; drivers take no other question")
     is_surface = op.opcode == "suq"
     with code.each_lane(code.bits(code.active(op))) as lane:
         row = row_of(code, op, 1, lane, None, is_surface)

@@ -126,11 +126,8 @@ def reduce(code: BlockCode, op: Op) -> None:
         "min": "smin" if word.kind == "i" else "umin",
         "max": "smax" if word.kind == "i" else "umax",
     }
-    name = next((kind for kind in kinds if op.has(kind)), None)
-    if name is None:
-        raise op.unsupported(
-            f"it names no operation; redux.sync has {' '.join(f'.{kind}' for kind in kinds)}"
-        )
+    every = " ".join(f".{kind}" for kind in kinds)
+    name = op.one_of(kinds, f"it names no operation; redux.sync has {every}")
     active = code.active(op)
     bits = code.bits(active)
     lanes = code.all_lanes()
