@@ -17,8 +17,7 @@ from lanewise.machine.errors import Refused, Unsupported
 from lanewise.machine.launch_info import function_addresses, variable_addresses
 from lanewise.machine.program.call_graph import CallGraph
 from lanewise.machine.program.instruction_record import BlockEnd
-from lanewise.machine.program.instruction_table import record_of
-from lanewise.machine.program.later_forms import needed_targets
+from lanewise.machine.program.instruction_table import needed_targets, record_of
 from lanewise.machine.program.operands import (
     GRID_BARRIER_REGISTERS,
     RESERVED_MEMORY_REGISTERS,
