@@ -652,8 +652,8 @@ def refused_instructions() -> dict[str, str]:
     return {record.pattern: record.refused for record in TABLE if record.refused}
 
 
-# Forms that only some GPUs from Blackwell on have, though earlier GPUs have others of them. What an opcode as a
-# whole needs stands in its record (`since`). Held against ptxas 13.0 for every target.
+# Forms that only some GPUs from Blackwell on have, though earlier GPUs have others of them. What an opcode as
+# a whole needs stands in its record (`since`). Held against ptxas 13.0 for every target.
 
 
 class Targets(NamedTuple):

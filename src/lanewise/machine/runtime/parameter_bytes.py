@@ -35,6 +35,11 @@ from lanewise.ptx.arguments import (
     titled,
 )
 
+if TYPE_CHECKING:
+    from lanewise.machine.runtime.texture_table import TextureTable
+    from lanewise.ptx import Variable
+    from lanewise.ptx.tensor_maps import TensorMap
+
 #: Device addresses between two owners that belong to neither.
 GAP = 1 << 30
 #: The alignment that the host's own instructions need: an atomic operation of 16 bytes is the widest.
@@ -184,10 +189,38 @@ def _within(array: Array, memory: Memory) -> bool:
     return memory.start <= start and stop <= memory.stop
 
 
-if TYPE_CHECKING:
-    from lanewise.machine.runtime.tensor_map_bytes import PassedTensorMap
-    from lanewise.machine.runtime.texture_table import TextureTable
-    from lanewise.ptx import Variable
+class PassedTensorMap:
+    """A tensor map as an argument: by value, or by the address of a copy that a kernel can only read."""
+
+    def __init__(self, title: str, variable: Variable, tensor_map: TensorMap, arrays: HostArrays) -> None:
+        from lanewise.isa.tensor_map_fields import MAP_BYTES  # few launches have one
+        from lanewise.ptx.tensor_maps import require_tensor_map
+
+        self.title, self.tensor_map = title, tensor_map
+        if not isinstance(tensor_map.array, np.ndarray):
+            raise LanewiseError(
+                f"argument {title} is a tensor map of an array on a GPU: the machine takes NumPy arrays"
+            )
+        require_plain_array(title, tensor_map.array)
+        arrays.add(title, tensor_map.array, may_skip=True)
+        self._memory: Bytes | None = None
+        self._read_only: Bytes | None = None
+        if not require_tensor_map(title, variable):
+            self._memory = zeroed_bytes(MAP_BYTES)
+            # Through a buffer it is an owner of its own, whose device address is aligned as a map's must be.
+            self._read_only = np.frombuffer(self._memory.data.toreadonly(), np.uint8)
+            arrays.add(f"the tensor map of argument {title}", self._read_only)
+
+    def bytes(self, addresses: dict[int, int]) -> bytes:
+        """Return the bytes of the parameter; `addresses` has the device address of each array by its `id`."""
+        try:
+            raw = self.tensor_map.encode(addresses[id(self.tensor_map.array)])
+        except LanewiseError as error:
+            raise LanewiseError(f"argument {self.title}: {error}") from None
+        if self._memory is None or self._read_only is None:
+            return raw
+        self._memory[:] = np.frombuffer(raw, np.uint8)
+        return addresses[id(self._read_only)].to_bytes(8, "little")
 
 
 class Arguments:
@@ -223,8 +256,7 @@ class Arguments:
     def _made_of_array(self, title: str, variable: Variable, value: ArrayArgument) -> bytes | PassedTensorMap:
         """Add a tensor map; or a texture or surface, of which return the handle."""
         if not isinstance(value, HandleArgument):
-            from lanewise.machine.runtime.tensor_map_bytes import PassedTensorMap  # few launches have one
-            from lanewise.ptx.tensor_maps import TensorMap
+            from lanewise.ptx.tensor_maps import TensorMap  # few launches have one
 
             assert isinstance(value, TensorMap)
             return PassedTensorMap(title, variable, value, self.arrays)
