@@ -20,7 +20,7 @@ from lanewise.machine.program.instruction_record import Order
 from lanewise.machine.tensor_memory_records import LANE_BYTES
 from lanewise.machine.tracer.log import NOT_KEPT
 from lanewise.machine.tracer.records import ASYNC_WRITE_POINT
-from lanewise.machine.tracer.tensor_areas import Area
+from lanewise.machine.tracer.tensor_log import Area
 from lanewise.machine.tracer.traced_launch import TracedLaunch
 from lanewise.ptx import Immediate, load, nvdisasm, ptxas
 from lanewise.ptx.tools.assembler import sass_of

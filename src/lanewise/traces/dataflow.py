@@ -26,7 +26,7 @@ from lanewise.machine.program.operands import (
     elements_of,
 )
 from lanewise.machine.program.ops import Op, all_registers
-from lanewise.machine.tensor_core.wgmma_statement import SharedMatrix, Statement
+from lanewise.machine.tensor_core.wgmma import SharedMatrix, Statement
 from lanewise.machine.tracer.log import COMPLETION
 from lanewise.machine.tracer.points import LoggedAccess, Point
 from lanewise.machine.tracer.records import ASYNC_WRITE_POINT, FILLED

@@ -18,7 +18,7 @@ from lanewise.isa import Operand
 from lanewise.machine.abi import LANES
 from lanewise.machine.program.instruction_record import BlockEnd, Waits
 from lanewise.machine.tracer.points import ADDRESS_BYTES, Point
-from lanewise.machine.tracer.tensor_areas import TensorAccess
+from lanewise.machine.tracer.tensor_log import TensorAccess
 from lanewise.numpy_types import AnyArray, AnyDtype
 from lanewise.traces.fragments import MatrixOperand, matrix_operands, operands_with
 from lanewise.traces.recording import Recording

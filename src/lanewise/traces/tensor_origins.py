@@ -18,7 +18,7 @@ from lanewise.machine.program.ops import Op
 from lanewise.machine.tensor_core.tcgen05_statement import Statement
 from lanewise.machine.tensor_memory.loads_and_stores import Access
 from lanewise.machine.tensor_memory_records import LANE_BYTES
-from lanewise.machine.tracer.tensor_areas import ProductNumbers, lane_and_column
+from lanewise.machine.tracer.tensor_log import ProductNumbers, lane_and_column
 from lanewise.traces.places import MemoryPlace, RegisterPlace, Source
 from lanewise.traces.recording import Recording
 from lanewise.traces.tensor_memory import tensor_reading

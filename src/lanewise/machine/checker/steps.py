@@ -60,8 +60,7 @@ from lanewise.machine.checker.watch_code.tensor.pipe_operations import (
 )
 from lanewise.machine.checker.watch_code.watch_module import WatchModule
 from lanewise.machine.codegen.function_code import U8, U32, U64, BlockCode, FunctionCode, Record
-from lanewise.machine.codegen.instrumentation import BarrierHook
-from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step, Word
+from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, BarrierHook, Step, Word
 from lanewise.machine.program.basic_blocks import BasicBlock
 from lanewise.machine.program.instruction_record import BlockEnd, Level, Order, Waits
 from lanewise.machine.program.instruction_table import MOST_ROWS

@@ -13,9 +13,10 @@ from lanewise.machine.analysis.reaching_definitions import ReachingDefinitions
 from lanewise.machine.program.basic_blocks import successors
 from lanewise.machine.program.instruction_record import Size, Waits
 from lanewise.machine.program.memory_accesses import MBARRIER_BYTES
-from lanewise.machine.program.operands import Register, ResolvedOperand, Symbol
+from lanewise.machine.program.operands import ResolvedOperand
 from lanewise.machine.program.ops import Op
 from lanewise.machine.program.source_lines import short_place, source_line
+from lanewise.machine.runtime.fault_report import value_in_lane
 from lanewise.machine.runtime.shared_names import shared_name
 from lanewise.machine.runtime.state import BlockState, LaunchState
 from lanewise.machine.tensor_memory_records import TENSOR_COLUMNS, UNIT, UNITS, TensorAllocator
@@ -353,7 +354,7 @@ def short_barriers(launch: LaunchState, lanes: list[WaitingLane]) -> list[ShortB
         op = _barrier_before(launch, there[0])
         if op is None or len(op.operands) != 2:  # one of all threads, or one that counts a predicate
             continue
-        count = _value(op.operands[1], there[0])
+        count = value_in_lane(there[0].block, op.operands[1], there[0].warp, there[0].lane)
         others = {
             lane.basic_block: lane
             for lane in lanes
@@ -380,13 +381,6 @@ def _barrier_before(launch: LaunchState, lane: WaitingLane) -> Op | None:
         if waits and block.following and block.following.number == lane.basic_block:
             return block.op
     return None
-
-
-def _value(operand: ResolvedOperand, lane: WaitingLane) -> int:
-    """Return the number that an operand has in a lane; 0 if it is none."""
-    if isinstance(operand, Register):
-        return int(lane.block.lanes(lane.warp, operand.offset, operand.bits)[lane.lane])
-    return operand.bits if isinstance(operand, Immediate) else 0
 
 
 def _may_be(operand: ResolvedOperand, number: int) -> bool:
@@ -437,11 +431,7 @@ def _awaited_barrier(launch: LaunchState, waiting: WaitingLane) -> int | None:
     op = next((op for op in ops if op.record.waits is Waits.PHASE), None)
     if op is None:
         return None
-    base = op.address(1).base
-    if isinstance(base, Register):
-        start = int(waiting.block.lanes(waiting.warp, base.offset, base.bits)[waiting.lane])
-    else:
-        start = base.address if isinstance(base, Symbol) else base.bits
+    start = value_in_lane(waiting.block, op.address(1).base, waiting.warp, waiting.lane)
     address = (start + op.address(1).offset) & ((1 << 64) - 1)
     return address - abi.SHARED_WINDOW if address >= abi.SHARED_WINDOW else address
 

@@ -18,7 +18,7 @@ from lanewise.machine.program.basic_blocks import BasicBlock, successors
 from lanewise.machine.program.instruction_record import BlockEnd, Level, Order, Proxy, Role, Size, Waits
 from lanewise.machine.program.memory_accesses import LocatedAccess, watched_accesses
 from lanewise.machine.program.ops import Op
-from lanewise.machine.runtime.texture_faults import handle_operand
+from lanewise.machine.runtime.fault_report import handle_operand
 
 #: Stands for all variables of dynamic shared memory, which begin at one address.
 _DYNAMIC = "dynamic shared memory"

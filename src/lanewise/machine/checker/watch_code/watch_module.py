@@ -22,7 +22,7 @@ from lanewise.jit.restricted_python import inlined
 from lanewise.jit.simd import Code, Value, i64
 from lanewise.machine import abi
 from lanewise.machine.checker.records import Access, ShadowPlane
-from lanewise.machine.codegen.function_code import U8, U16, U32, U64, FunctionCode, Record, zero_bytes
+from lanewise.machine.codegen.function_code import U8, U16, U32, U64, FunctionCode, Record, write_zeros
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -143,7 +143,7 @@ def report(
     signature_only()
 
 
-@primitive(lambda code, address, size: zero_bytes(code, address, size))
+@primitive(lambda code, address, size: write_zeros(code, address, size))
 def clear_bytes(address: int, size: int) -> None:
     """Set bytes at an address to zero."""
     signature_only()

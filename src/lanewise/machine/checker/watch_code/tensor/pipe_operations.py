@@ -64,9 +64,9 @@ from lanewise.machine.codegen.tensor_pipe import is_paired, other_block
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.tensor_core import tcgen05_product as product
 from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, Body, each_piece, field_of
-from lanewise.machine.tensor_core.tcgen05_form import Form
 from lanewise.machine.tensor_core.tcgen05_product import LONG_K
-from lanewise.machine.tensor_memory import copies, targets
+from lanewise.machine.tensor_core.tcgen05_statement import Form
+from lanewise.machine.tensor_memory import copies
 from lanewise.machine.tensor_memory.copies import SHIFTED_COLUMNS
 from lanewise.machine.tensor_memory_records import LANE_SHIFT
 
@@ -387,8 +387,8 @@ def _look_at_target(
     code: WatchCode, begun: BegunOperation, made: Record, groups: Value | int, columns: int, flags: int
 ) -> None:
     """Write that a copy or shift writes columns of tensor memory, in both blocks if it is one of a pair."""
-    address = made.get(AsyncOperation.tensor_operands + 8 * targets.ADDRESS)
-    with _each_block(code, begun, made.get(AsyncOperation.tensor_operands + 8 * targets.PAIRED)) as block:
+    address = made.get(AsyncOperation.tensor_operands + 8 * copies.ADDRESS)
+    with _each_block(code, begun, made.get(AsyncOperation.tensor_operands + 8 * copies.PAIRED)) as block:
         home = Record(code, block.get(BlockRecord.watch), BlockWatch)
         epoch, me = begun.issued.get(Issued.epoch), begun.issued.get(Issued.who)
         code.run(
@@ -406,7 +406,7 @@ def _copy_hook(shape: CopyShape) -> Hook:
         begun, made = BegunOperation(code), code.record("operation")
         code.run(begin_pipe_operation, frame=begun.frame, made=made, issued=begun.issued)
         descriptor = made.get(AsyncOperation.tensor_operands + 8 * copies.DESCRIPTOR)
-        paired = made.get(AsyncOperation.tensor_operands + 8 * targets.PAIRED)
+        paired = made.get(AsyncOperation.tensor_operands + 8 * copies.PAIRED)
         held = made.get(AsyncOperation.tensor_operands + 8 * copies.HELD_BYTES)
         with _each_block(code, begun, paired) as block:
             by_eights = code.number(-(-shape.rows // LINES_TOGETHER))
@@ -433,7 +433,7 @@ def _write_shift_issued(code: WatchCode) -> None:
     """Write that tcgen05.shift moves rows of a partition in place."""
     begun, made = BegunOperation(code), code.record("operation")
     code.run(begin_pipe_operation, frame=begun.frame, made=made, issued=begun.issued)
-    lane = made.get(AsyncOperation.tensor_operands + 8 * targets.ADDRESS) >> LANE_SHIFT
+    lane = made.get(AsyncOperation.tensor_operands + 8 * copies.ADDRESS) >> LANE_SHIFT
     groups = code.number(FIRST_PARTITION) << ((lane & 127) >> 4)
     flags = TensorFlag.READS | TensorFlag.WRITES | TensorFlag.PIPE
     _look_at_target(code, begun, made, groups, SHIFTED_COLUMNS, flags)
