@@ -119,7 +119,8 @@ class LaunchOptions:
             "--arg",
             "VALUE",
             "An argument: a .npy file, zeros:f32:64x64 (zeros, ones, arange, random, normal; random and "
-            "normal take :seed after that), a number, null, or a struct as hex:00ff.",
+            "normal take :seed after that), a number, null, or a struct as hex:00ff; as n=64 that of the "
+            "parameter n.",
         ),
     ] = None
     arch: Annotated[
@@ -329,28 +330,35 @@ class Asked(LaunchOptions):
 
     def kernel(self) -> tuple[Configured, list[Any]]:
         """The kernel, configured, and its arguments."""
-        from lanewise.cli.input.suggested_command import parameter_names, suggested_command
+        from lanewise.cli.input.suggested_command import (
+            arguments_in_order,
+            parameter_names,
+            suggested_command,
+        )
         from lanewise.ptx.arguments import described
 
         entry = entry_of(module_in(self.file, self.arch, self.compilation), self.file, self.entry)
         parameters = entry.parameters
-        if len(self.args) != len(parameters):
+        texts = arguments_in_order(self.args, entry)
+        if texts is None or None in texts:
             names = ", ".join(described(parameter) for parameter in parameters)
             signature = entry.demangled if "(" in entry.demangled else f"{entry.demangled}({names})"
             wanted = (
                 f"{signature} takes {len(parameters)} argument{'s' if len(parameters) != 1 else ''}: give "
                 f"one --arg for each; {len(self.args)} {'is' if len(self.args) == 1 else 'are'} given"
             )
-            missing = parameter_names(entry)[len(self.args) :]
-            if self.args and missing:
-                raise LanewiseError(f"{wanted}: there is none for {', '.join(missing)}")
-            if self.args:
+            if texts is None:
                 raise LanewiseError(wanted)
+            if self.args:
+                named = zip(parameter_names(entry), texts, strict=True)
+                missing = ", ".join(name for name, text in named if text is None)
+                raise LanewiseError(f"{wanted}: there is none for {missing}")
             suggested = suggested_command(self.command, entry, self.file, self.grid, self.block)
             raise LanewiseError(f"{wanted}. A command to begin with:\n{suggested}")
         values = [
             parse_argument(text, number, variable)
-            for number, (text, variable) in enumerate(zip(self.args, parameters, strict=True))
+            for number, (text, variable) in enumerate(zip(texts, parameters, strict=True))
+            if text is not None
         ]
         grid = three(self.grid or "1", "--grid")
         block = three(self.block, "--block") if self.block else entry.function.limit("reqntid")
