@@ -281,9 +281,9 @@ def test_a_suggested_command_has_the_launch_and_the_types_of_the_file(lanewise: 
         "x (__half const*), y (float*), alpha (float), n (int)"
         in lanewise("run", "scale.cu", "--entry", "scale").err
     )
-    launch = ("run", "scale.cu", "--entry", "scale", "--block", 4, "--print", "1")
+    run_scale = ("run", "scale.cu", "--entry", "scale", "--block", "4", "--print", "1")
     arrays = ("--arg", "ones:f16:4", "--arg", "zeros:f32:4")
-    said = lanewise(*launch, "--arg", "n=3", "--arg", "alpha=0.5", *arrays)  # the others fill what is left
+    said = lanewise(*run_scale, "--arg", "n=3", "--arg", "alpha=0.5", *arrays)  # the others fill what is left
     assert said.code == 0 and "[0.5 0.5 0.5 0. ]" in said.out
     for wrong, message in (
         (("--arg", "beta=2", *arrays), "the kernel has no parameter beta; it has alpha, n, x, y"),
@@ -291,5 +291,5 @@ def test_a_suggested_command_has_the_launch_and_the_types_of_the_file(lanewise: 
         (("--arg", "n=3", *arrays), "there is none for alpha (float)"),
         (("--arg", "n=3", *arrays, *arrays), "takes 4 arguments: give one --arg for each; 5 are given"),
     ):
-        said = lanewise(*launch, *wrong)
+        said = lanewise(*run_scale, *wrong)
         assert said.code == 2 and message in " ".join(said.err.split()), said.err
