@@ -278,8 +278,8 @@ class Facts:
         if self._mixed is not None:
             return "One of them is atomic, and the other one is not"
         return (
-            "Usual reasons: a flag was read without a fence, or the scope of an arrival does not include the "
-            "other block"
+            "Usual reasons: a flag was read without a fence, or the scope of an arrival at an mbarrier, or "
+            "of the wait for it, does not include the other block"
         )
 
     @property
@@ -290,7 +290,10 @@ class Facts:
         if self._mixed is not None:
             return f"make the access of {self._mixed.named(self.here_place)} atomic, too"
         if self.other is not None and self.other.reach > Reach.BLOCK and self.space == "shared":
-            return "arrive with the scope of the cluster: mbarrier.arrive.release.cluster"
+            return (
+                "arrive and wait with the scope of the cluster: mbarrier.arrive.release.cluster, "
+                "mbarrier.try_wait.acquire.cluster"
+            )
         return f"{mends.spelled('fence', self.language)} after the read of the flag, before {self.here}"
 
     # what is not complete or not written --------------------------------------------------------------------

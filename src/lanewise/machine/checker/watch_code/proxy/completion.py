@@ -19,7 +19,7 @@ def phase_is_complete(watch: BlockWatch, copy: NotedOperation, epoch: int, me: i
     # Another cluster, or an earlier one: its mbarriers are not followed here.
     if (home.cluster_first != watch.cluster_first) | (epoch < home.start):
         return True
-    return phase_is_known(watch, home, copy.barrier, copy.phase, me)
+    return phase_is_known(watch, home, copy.barrier, copy.phase, me, by_each=False)
 
 
 @inlined
@@ -75,7 +75,7 @@ def async_finished(watch: BlockWatch, epoch: int, me: int, reads: bool) -> bool:
     if noted.kind == AsyncKind.PHASE:
         return phase_is_complete(watch, noted, epoch, me)
     if noted.kind == AsyncKind.TENSOR:
-        return tensor_is_complete(watch, noted, epoch, me)
+        return tensor_is_complete(watch, noted, epoch, me, by_each=False)
     if not in_block(watch, local_warp(watch, epoch)):
         return complete_elsewhere(watch, noted, epoch, me, reads)
     if noted.kind == AsyncKind.WGMMA:
