@@ -160,6 +160,9 @@ class AsyncClock(RecordLayout):
     bulk_done = per_lane()
     bulk_read_at = per_lane()
     bulk_done_at = per_lane()
+    #: The same two as they were when all lanes of the warp synchronised: each of them knows that.
+    bulk_read_for_all = per_lane()
+    bulk_done_for_all = per_lane()
     bulk_ring = per_lane(4, GROUPS_KEPT)
     #: How many groups of wgmma the warp has committed, and how many of them it knows to be complete.
     wgmma_groups = field()

@@ -48,6 +48,8 @@ TENSOR_COMPLETE = (
     "it is complete when an mbarrier is that a later tcgen05.commit of its thread names, and this thread has "
     "neither waited for that phase nor synchronised with a thread that has"
 )
+#: What is said of an mbarrier that is overwritten.
+STILL_VALID = "which was initialised and is still valid"
 #: Why a missing fence of tcgen05 is no error.
 _FENCES_LEFT_OUT = (
     "The PTX ISA asks for it (9.7.16.6.4, canonical synchronization patterns of tcgen05); Triton and CUTLASS "
@@ -399,8 +401,8 @@ class Suspicion(IntEnum):
     #: A live mbarrier is overwritten, or initialised again.
     BARRIER_OVERWRITTEN = (
         "mbarrier", ERROR, Subject.ACCESS, "lane address use _",
-        "this {uses} the mbarrier at {place}, which was initialised and is still valid",
-        "execute mbarrier.inval before its memory is used for anything else",
+        "this {uses} the mbarrier at {place}, " + STILL_VALID,
+        "execute mbarrier.inval before its memory is used for anything else, or give both their own memory",
     )  # fmt: skip
     #: Bytes that an mbarrier was told to expect have not come when its block ends, or more have.
     BYTES_LEFT_OVER = (

@@ -59,6 +59,9 @@ def group_is_complete(watch: BlockWatch, copy: NotedOperation, epoch: int, me: i
         return False
     if (lane == lane_of(me)) & (me & records.COLLECTIVE == 0):
         return True
+    # A later wait, which the other lanes do not know of yet, stands for what they know as well.
+    if (clock.bulk_read_for_all[lane] if reads else clock.bulk_done_for_all[lane]) >= epoch:
+        return True
     waited_at = clock.bulk_read_at[lane] if reads else clock.bulk_done_at[lane]
     return ordered(watch, waited_at, 0, 1 << lane, me) == ORDERED
 

@@ -9,6 +9,7 @@ before an asynchronous instruction of its own.
 
 from lanewise.jit.lane_functions import address_of, joined, lanes_in, lowest_bit, mask_of, set_bits
 from lanewise.jit.restricted_python import compiled, inlined
+from lanewise.machine import abi
 from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import (
@@ -111,6 +112,21 @@ def follow_barrier(home: BlockWatch, offset: int, word: int) -> int:
     home.followed_to = max(0 if is_first else home.followed_to, offset + MBARRIER_BYTES)
     home.followed_count = count + 1
     return count
+
+
+@compiled()
+def live_barrier_at(home: BlockWatch, host: int, address: int) -> int:
+    """Return the offset of the mbarrier in use that a byte of shared memory belongs to; -1 if it is of none.
+
+    `host` is where the shared memory of the block lies.
+    """
+    offset = address & abi.OFFSET_MASK
+    for number in range(home.followed_count):
+        start = followed_barrier(home, number).offset
+        is_there = (start >= 0) & (start <= offset) & (offset < start + MBARRIER_BYTES)
+        if is_there and is_initialised(load_long(host + start)):
+            return start
+    return -1
 
 
 @inlined
