@@ -384,3 +384,93 @@ def test_an_asm_statement_of_several_lines_is_its_callers(
     linecache.clearcache()
     (race,) = checked(PUT, 0, 1, 64, np.zeros(64, np.float32))
     assert race.mend == "`__syncthreads()` between line 5 and line 6"
+
+
+COPIED_BY_EACH_WARP = r"""
+extern "C" __global__ void k(float* y) {
+    __shared__ __align__(128) float s[4][32];
+    int w = threadIdx.x / 32, l = threadIdx.x % 32;
+    if (w < 3) {
+        s[w][l] = threadIdx.x;
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        if (!BUG(1)) __syncwarp();
+        if (l == 0) {
+            asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 128;" :: "l"(y + 32 * w), "r"(at(s[w])) : "memory");
+            asm volatile("cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 0;" ::: "memory");
+        }
+    }
+}
+"""  # noqa: E501  # CUDA C++ as it is written
+
+
+def test_lanes_of_a_warp_in_a_branch_of_warps_meet_at_a_barrier_of_the_warp(checked: Checked) -> None:
+    y = np.zeros(96, np.float32)
+    assert not checked(COPIED_BY_EACH_WARP, 0, 1, 128, y)
+    (finding,) = checked(COPIED_BY_EACH_WARP, 1, 1, 128, y)
+    assert finding.mend.startswith("`__syncwarp()` between line 6 and line 10")
+
+
+GROUPS_IN_THE_TAIL = r"""
+extern "C" __global__ void k(const float* x, float* y, int n) {
+    __shared__ __align__(128) float s[3][128];
+    int t = threadIdx.x;
+    auto load = [&](int i) {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(at(&s[i % 3][t])), "l"(x + 128 * i + t) : "memory");
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    };
+    load(0), load(1);
+    for (int i = 0; i < n; i++) {
+        asm volatile("cp.async.wait_group 1;" ::: "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        __syncthreads();
+        if (t == 0) {
+            asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 512;" :: "l"(y + 128 * i), "r"(at(s[i % 3])) : "memory");
+            asm volatile("cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 0;" ::: "memory");
+        }
+        if (i + 2 < n) load(i + 2);
+        else if (!BUG(1)) asm volatile("cp.async.commit_group;" ::: "memory");
+    }
+}
+"""  # noqa: E501  # CUDA C++ as it is written
+
+
+def test_too_few_groups_are_waited_for_and_no_barrier_is_missing(checked: Checked) -> None:
+    arrays = np.arange(768, dtype=np.float32), np.zeros(768, np.float32), np.int32(6)
+    assert not checked(GROUPS_IN_THE_TAIL, 0, 1, 128, *arrays)
+    (finding,) = checked(GROUPS_IN_THE_TAIL, 1, 1, 128, *arrays)
+    assert finding.mend.startswith("`cp.async.wait_all` before line 15, in the thread that copies")
+
+
+SENT_TWICE = r"""
+extern "C" __global__ void __cluster_dims__(2) k(const float* x, float* y) {
+    __shared__ __align__(128) float from[32], to[32];
+    __shared__ u64 full, empty;
+    int t = threadIdx.x;
+    if (t == 0) init(&full, 1), init(&empty, 32), init_fence();
+    from[t] = x[t];
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    cluster_sync();
+    for (int i = 0; i < 2; i++) {
+        if (rank() == 1) {
+            if (i > 0 && !BUG(1)) wait(&empty, 0);
+            if (t == 0) asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], 128, [%2];" :: "r"(of(at(to), 0)), "r"(at(from)), "r"(of(at(&full), 0)) : "memory");
+            __syncwarp();
+        } else {
+            if (t == 0) expect(&full, 128);
+            wait(&full, i);
+            y[32 * i + t] = to[t];
+            arrive_at(&empty, 1);
+        }
+    }
+    cluster_sync();
+}
+"""  # noqa: E501  # CUDA C++ as it is written
+
+
+def test_a_copy_into_another_block_waits_for_an_arrival_of_that_block(checked: Checked) -> None:
+    arrays = np.arange(32, dtype=np.float32), np.zeros(64, np.float32)
+    assert not checked(SENT_TWICE, 0, 2, 32, *arrays)
+    first, *_ = checked(SENT_TWICE, 1, 2, 32, *arrays)
+    assert first.mend.startswith(
+        "before line 13, wait for an mbarrier of this block at which the other one arrives"
+    )

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from lanewise.machine.checker.access_descriptions import TENSOR_MEMORY
 from lanewise.machine.checker.mends import race_mend, reach_farther
 from lanewise.machine.checker.report import Finding
+from lanewise.machine.checker.suspicions import STILL_VALID
 from lanewise.machine.program.source_lines import source_chain, source_text
 from lanewise.machine.runtime.fault_report import MBARRIER_FAULT
-from lanewise.machine.warp_ops.mbarrier import TOO_MANY_ARRIVALS, WRONG
+from lanewise.machine.warp_ops.mbarrier import NOT_INITIALISED, TOO_MANY_ARRIVALS, WRONG
 
 if TYPE_CHECKING:
     from lanewise.machine.program.ops import Op, Program
@@ -145,9 +146,14 @@ def _without_consequences(findings: list[Finding]) -> list[Finding]:
 
 
 def _without_second_verdicts(findings: list[Finding]) -> list[Finding]:
-    """Drop what is found beside a fault of an mbarrier: the fault of too many arrivals, or all other ones."""
+    """Drop what is found beside a fault of an mbarrier: the fault, if its cause was found, or all others.
+
+    Too many arrivals are found as such, and an mbarrier that is not initialised may have been overwritten.
+    """
+    overwritten = {place(finding) for finding in findings if finding.message.endswith(STILL_VALID)}
     faults = {
         place(finding): finding.message.endswith(WRONG[TOO_MANY_ARRIVALS])
+        or (finding.message.endswith(WRONG[NOT_INITIALISED]) and place(finding) in overwritten)
         for finding in findings
         if finding.kind == "barrier" and finding.message.startswith(MBARRIER_FAULT)
     }

@@ -160,6 +160,9 @@ class AsyncClock(RecordLayout):
     bulk_done = per_lane()
     bulk_read_at = per_lane()
     bulk_done_at = per_lane()
+    #: The same two as they were when all lanes of the warp synchronised: each of them knows that.
+    bulk_read_for_all = per_lane()
+    bulk_done_for_all = per_lane()
     bulk_ring = per_lane(4, GROUPS_KEPT)
     #: How many groups of wgmma the warp has committed, and how many of them it knows to be complete.
     wgmma_groups = field()
@@ -235,9 +238,11 @@ class PhaseRecord(RecordLayout):
     # By warp of the block: the epoch of its last arrival, and which lanes have arrived.
     arrived = per_lane()
     arrivers = per_lane()
-    # In a cluster: by rank the epoch up to which those who arrived knew the block, the same as arrivals of
-    # the block's own scope tell it, and that up to which they knew everything.
+    # In a cluster: by rank the epoch up to which threads of the mbarrier's block that arrived knew the block;
+    # the same as arrivals from other blocks tell it, at the cluster's scope and at that of their own block;
+    # and the epoch up to which those who arrived knew everything.
     members = field(4, MOST_CLUSTER_BLOCKS)
+    away_members = field(4, MOST_CLUSTER_BLOCKS)
     narrow_members = field(4, MOST_CLUSTER_BLOCKS)
     acquired = field()
 
@@ -279,6 +284,12 @@ class FollowedBarrier(RecordLayout):
     commits = field()
     commit_epoch = field()
     commit_row = field()
+    # By rank of a block that copies out of its own shared memory, and this mbarrier of another block counts
+    # the bytes: the phase of its last such copy, the epoch, the row, and whether it has to be waited for.
+    sent_phase = field(4, MOST_CLUSTER_BLOCKS)
+    sent_epoch = field(4, MOST_CLUSTER_BLOCKS)
+    sent_row = field(4, MOST_CLUSTER_BLOCKS)
+    sent_open = field(4, MOST_CLUSTER_BLOCKS)
     #: How many phases are complete.
     phase = field()
     phases = embedded(PhaseRecord, PHASES_KEPT)

@@ -95,11 +95,11 @@ class BlockWatch(RecordLayout):
     unwritten_lanes = field(4, MOST_ELEMENTS + 1)
     #: The row of the last instruction that left a lane without a value: a shuffle, a load from local memory.
     undelivered_by = field()
-    # The epoch in which lanes learnt that cluster launch control has no block left for them, the lanes, and
-    # the row of the instruction.
-    refused = field()
-    refused_lanes = field()
-    refused_row = field()
+    # By warp: the epoch in which lanes first learnt that cluster launch control has no block left for them,
+    # the lanes, and the row of the instruction.
+    refused = per_lane()
+    refused_lanes = per_lane()
+    refused_row = per_lane()
     #: Not 0 if the running warp begins a new epoch with its next access.
     fresh = field()
     #: The WatchRecord.
@@ -145,6 +145,8 @@ class BlockWatch(RecordLayout):
     followed_to = field()
     #: A RemoteAccess for each warp of the cluster; 0 if the block is alone.
     remote_accesses = field()
+    #: The epoch of the last copy out of the block's memory that an mbarrier of another block counts.
+    sent = field()
     #: For each warp and each register of wgmma that is followed: a RegisterState.
     register_states = field()
     register_bytes = field()
@@ -210,6 +212,9 @@ class WarpClock(RecordLayout):
     shown = field()
     #: Of a barrier: how many warps have come with a fence since their last barrier.
     fenced = field()
+    #: Of a barrier: the epoch in which each warp arrived, and the same when it was last complete.
+    arrivals = per_lane()
+    last_arrivals = per_lane()
     # Acquires by some lanes since all lanes synchronised: the epochs that they learnt of, the lanes, and how
     # many there were; and the epochs up to which all lanes know everything, for shared and other memory.
     learnt = field(4, LEARNT_LENGTH)
@@ -561,8 +566,9 @@ class Flag(IntFlag):
     SHUFFLES = auto()
     #: It ends the life of an mbarrier.
     INVALIDATES = auto()
-    #: An arrival at an mbarrier that publishes for the own block only, wherever the mbarrier is.
-    NARROW_ARRIVAL = auto()
+    #: An arrival at an mbarrier that publishes for the own block only, wherever the mbarrier is; or a test of
+    #: its phase that acquires only what threads of the own block released.
+    NARROW_PHASE = auto()
     #: An arrival at an mbarrier that comes when the thread's copies are complete: cp.async.mbarrier.arrive.
     ARRIVES_LATER = auto()
     #: An asynchronous store by the generic proxy: st.async, red.async.

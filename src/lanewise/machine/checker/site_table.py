@@ -371,7 +371,7 @@ def _access(op: Op, located: LocatedAccess, program: Program, arch: str) -> Row:
         (Flag.CONSTANT, op.has("nc")),
         (Flag.PHASES, is_mbarrier),
         # The block is the default scope.
-        (Flag.NARROW_ARRIVAL, is_mbarrier and access.releases and not op.has("cluster")),
+        (Flag.NARROW_PHASE, is_mbarrier and (access.releases or access.acquires) and not op.has("cluster")),
         (Flag.INVALIDATES, is_mbarrier and op.has("inval")),
         (Flag.ARRIVES_LATER, is_mbarrier and op.record.orders is Order.TRACK),
         (Flag.VOLATILE_ACCESS, op.has("volatile")),

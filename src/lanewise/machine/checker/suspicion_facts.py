@@ -95,6 +95,8 @@ class Facts:
     #: How the operation completes that the access comes too early for; None for a cp.async.
     operation: AsyncKind | None = None
     alignment: int = 0
+    #: Whether the bytes are in the shared memory of another block of the cluster.
+    in_other_block: bool = False
     #: Masks of lanes that are elsewhere and of those that have exited, at a barrier.
     absent: int = 0
     gone: int = 0
@@ -249,8 +251,10 @@ class Facts:
         if atomic and self.launch.shape.warps > 1:  # what is updated by atomics is for all warps
             reach = max(reach, Reach.BLOCK)
         other, several = self.other, self.launch.shape.warps > 1
-        if several and any(by_async_proxy(place.op) for place in (self.here_place, other.place)):
-            reach = max(reach, Reach.BLOCK)  # what a thread copies is of all warps
+        # What a thread copies is of all warps; in a branch that some of them skip, it may be of its own.
+        is_copied = any(by_async_proxy(place.op) for place in (self.here_place, other.place))
+        if several and is_copied and not (reach is Reach.WARP and self._is_of_own_warp):
+            reach = max(reach, Reach.BLOCK)
         return Race(
             self.flow,
             self.here_place,
@@ -261,6 +265,13 @@ class Facts:
             self.language,
             partial(source_of, self.launch),
         )
+
+    @property
+    def _is_of_own_warp(self) -> bool:
+        """Whether two accesses of a warp stand in a branch where neither the block nor some warps meet."""
+        assert self.other is not None, "a race has two accesses"
+        one, other = self.here_place, self.other.place
+        return not self.flow.all_come_by(one.op, other.op) and not mends.named_barrier(self.flow, one, other)
 
     @property
     def _mixed(self) -> Place | None:
@@ -278,8 +289,8 @@ class Facts:
         if self._mixed is not None:
             return "One of them is atomic, and the other one is not"
         return (
-            "Usual reasons: a flag was read without a fence, or the scope of an arrival does not include the "
-            "other block"
+            "Usual reasons: a flag was read without a fence, or the scope of an arrival at an mbarrier, or "
+            "of the wait for it, does not include the other block"
         )
 
     @property
@@ -290,7 +301,10 @@ class Facts:
         if self._mixed is not None:
             return f"make the access of {self._mixed.named(self.here_place)} atomic, too"
         if self.other is not None and self.other.reach > Reach.BLOCK and self.space == "shared":
-            return "arrive with the scope of the cluster: mbarrier.arrive.release.cluster"
+            return (
+                "arrive and wait with the scope of the cluster: mbarrier.arrive.release.cluster, "
+                "mbarrier.try_wait.acquire.cluster"
+            )
         return f"{mends.spelled('fence', self.language)} after the read of the flag, before {self.here}"
 
     # what is not complete or not written --------------------------------------------------------------------
@@ -334,11 +348,20 @@ class Facts:
                 return f"{self.wgmma_commit} and {self.wgmma_wait} before {self.here}"
             case AsyncKind.BULK_GROUP:
                 return self._wait_for_group(self.bulk_wait)
+            case AsyncKind.PHASE if self.in_other_block:
+                return (
+                    f"before {self.here}, wait for an mbarrier of this block at which the other one arrives "
+                    "when it has waited for the phase of its own and has read the bytes "
+                    "(mbarrier.arrive.release.cluster; for a product, tcgen05.commit with multicast)"
+                )
             case AsyncKind.PHASE:
                 return f"wait for the phase of its mbarrier before {self.here}"
             case AsyncKind.TENSOR:
                 return self.tensor_wait
-        gap = mends.gap_before_copy(self.flow, self.here_place, self.other.place) if self.other else ""
+        gap = ""
+        # The copy is ordered before an operation of the asynchronous proxy, and was only not waited for.
+        if self.other is not None and not by_async_proxy(self.op):
+            gap = mends.gap_before_copy(self.flow, self.here_place, self.other.place)
         if gap:
             return f"{mends.spelled('block_barrier', self.language)} {gap}"
         return f"{self.copy_wait} before {self.here}, in the thread that copies{self._then_all}"

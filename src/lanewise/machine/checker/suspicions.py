@@ -35,7 +35,7 @@ ERROR, ADVICE = "error", "advice"
 #: Suspicions that are errors on earlier archs only. CUTLASS's epilogue for sm_90 waits until TMA has read the
 #: last tile; that for sm_100 exits without it (store_tail of sm100_epilogue_tma_warpspecialized.hpp). Its
 #: attention for sm_100 (example 77) gives each warp of a warpgroup a number of registers of its own.
-_ADVICE_FROM = {"EXITED_COPYING": 100, "REGISTERS_OF_SOME_WARPS": 100}
+_ADVICE_FROM = {"EXITED_COPYING": 100, "ENDED_SENDING": 100, "REGISTERS_OF_SOME_WARPS": 100}
 #: What the four numbers of most suspicions are.
 _ACCESS = "lane address _ _"
 _BOTH = "lane address epoch who"
@@ -48,6 +48,8 @@ TENSOR_COMPLETE = (
     "it is complete when an mbarrier is that a later tcgen05.commit of its thread names, and this thread has "
     "neither waited for that phase nor synchronised with a thread that has"
 )
+#: What is said of an mbarrier that is overwritten.
+STILL_VALID = "which was initialised and is still valid"
 #: Why a missing fence of tcgen05 is no error.
 _FENCES_LEFT_OUT = (
     "The PTX ISA asks for it (9.7.16.6.4, canonical synchronization patterns of tcgen05); Triton and CUTLASS "
@@ -169,6 +171,15 @@ class Suspicion(IntEnum):
         "the block ends, and no thread has waited for this copy into shared memory (mbarrier: {place})",
         "wait for the phase of its mbarrier before the end of the kernel",
     )  # fmt: skip
+    #: A block ends while a copy out of its shared memory into another block's may still be reading.
+    ENDED_SENDING = (
+        "asynchronous copy", ERROR, Subject.ACCESS, _ACCESS,
+        "the block may end while this copy still reads its shared memory: none of its threads waits for "
+        "anything that comes after the phase of the mbarrier ({place} in the block of rank {rank}) that "
+        "counts the bytes",
+        "after the other block has waited for the copy, let both blocks execute {cluster_barrier}, or let a "
+        "thread of this block wait for an mbarrier at which the other one then arrives",
+    )  # fmt: skip
     #: A block ends while a tcgen05.commit has not arrived, as in CUTLASS's attention (example 77).
     ENDED_COMMITTING = (
         "asynchronous copy", ADVICE, Subject.ACCESS, _ACCESS,
@@ -286,6 +297,14 @@ class Suspicion(IntEnum):
         "{tensor_access}: {tensor_operation} may still be reading there; " + TENSOR_COMPLETE,
         "{tensor_wait}",
     )  # fmt: skip
+    #: Only some lanes of a warp have waited for the pipe, and the lanes have not synchronised since.
+    TENSOR_SEEN_BY_SOME = (
+        "tensor memory", ADVICE, Subject.TWO_ACCESSES, _BOTH,
+        "{tensor_access} that {tensor_operation} wrote, and only some lanes of the warp have waited for the "
+        "mbarrier that tells of its end. By the PTX memory model nothing orders the others after it: the "
+        "lanes only meet here, and do not synchronise",
+        "{warp_barrier} after the wait and before {here}, or let all lanes wait",
+    )  # fmt: skip
     #: Stores and loads of a warp that it has not waited for.
     TENSOR_STORE_UNAWAITED = (
         "tensor memory", ERROR, Subject.TWO_ACCESSES, _BOTH,
@@ -382,8 +401,8 @@ class Suspicion(IntEnum):
     #: A live mbarrier is overwritten, or initialised again.
     BARRIER_OVERWRITTEN = (
         "mbarrier", ERROR, Subject.ACCESS, "lane address use _",
-        "this {uses} the mbarrier at {place}, which was initialised and is still valid",
-        "execute mbarrier.inval before its memory is used for anything else",
+        "this {uses} the mbarrier at {place}, " + STILL_VALID,
+        "execute mbarrier.inval before its memory is used for anything else, or give both their own memory",
     )  # fmt: skip
     #: Bytes that an mbarrier was told to expect have not come when its block ends, or more have.
     BYTES_LEFT_OVER = (
@@ -554,6 +573,14 @@ class Suspicion(IntEnum):
         "barrier", ERROR, Subject.THREADS, "lane threads _ _",
         "a barrier for {threads} threads: the number of threads has to be a multiple of 32",
         "count whole warps: {whole_warps} threads",
+    )  # fmt: skip
+    #: A warp comes to a barrier whose last threads before it may not all have arrived.
+    BARRIER_UNORDERED = (
+        "barrier", ERROR, Subject.THREADS, "lane barrier _ _",
+        "a warp comes to barrier {barrier} and cannot know whether the threads that came to it before have "
+        "all arrived: where they have not, it is counted in place of one of them",
+        "give each group of warps a barrier of its own (0 to 15), or let this warp synchronise before {here} "
+        "with a thread that has waited there",
     )  # fmt: skip
     BARRIER_OVERFULL = (
         "barrier", ERROR, Subject.BLOCK_BARRIER, "threads place most least",

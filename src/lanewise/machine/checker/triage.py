@@ -197,6 +197,7 @@ class Triage:
             side,
             self._operation(numbers["epoch"]) if kind.subject is Subject.TWO_ACCESSES else None,
             int(self.rows[row, SiteRow.alignment // 8]),
+            space == "shared" and (address ^ state[BlockRecord.shared_first]) >> abi.RANK_SHIFT != 0,
         )
         of_tcgen05 = kind in _DESCRIPTORS and op.record.touches_tensor_memory
         title, message = "tensor memory" if of_tcgen05 else kind.kind, facts.message()

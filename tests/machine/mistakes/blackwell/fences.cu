@@ -268,3 +268,37 @@ extern "C" __global__ void columns_of_growing_number(const __half* a, const __ha
         free_columns<1>(second, SECOND);
     }
 }
+
+// lanes of one warp -----------------------------------------------------------------------------------------
+
+//@ tensor memory | advice tensor memory | 1, 128 | f16[2048], f16[512], f32[4096]=0 | one lane of each warp waits for the product, and the others only meet it at the load
+extern "C" __global__ void product_seen_by_one_lane(const __half* a, const __half* b, float* y) {
+    SUMS BEGIN(32)
+    if (T == 0) {
+        MULTIPLY(d, 0);  //!
+        commit(full[0]);
+    }
+    __syncwarp();
+    if (LANE == 0) wait(full[0], 0);
+    __syncwarp();  //+
+    fence_after_sync();
+    load_lanes(x, mine);  //!
+    wait_loads();
+    STORE(y)
+    END(32)
+}
+
+//@ tensor memory | - | 1, 128 | f16[2048], f16[512], f32[4096]=0 | one lane of one warp waits for the product, and the block's barrier tells all
+extern "C" __global__ void product_seen_by_one_thread(const __half* a, const __half* b, float* y) {
+    SUMS BEGIN(32)
+    if (T == 0) {
+        MULTIPLY(d, 0);
+        commit(full[0]);
+        wait(full[0], 0);
+    }
+    MEET
+    load_lanes(x, mine);
+    wait_loads();
+    STORE(y)
+    END(32)
+}

@@ -314,3 +314,25 @@ extern "C" __global__ void inval_before_the_answer(int* tiles) {
         inval(bar[0]);  //!
     }
 }
+
+//@ launch control | launch control | 6, 64 | i32[6]=0 | the warp that asks learns last that no block is left, and asks once more
+extern "C" __global__ void asked_after_both_were_refused(int* tiles) {
+    ANSWERS(2)
+    for (int t = 0; t < 8; t++) {
+        if (T == 32) {
+            ASK(t & 1)  //!
+        }
+        wait(bar[t & 1], t / 2 & 1);
+        bool goes_on = canceled(answer[t & 1], x, y);  //!
+        fence_async_shared();
+        if (!goes_on) {
+            if (T == 32) {  //-
+                ASK(t + 1 & 1)  //-!
+                wait(bar[t + 1 & 1], (t + 1) / 2 & 1);  //-
+            }  //-
+            break;
+        }
+        if (T == 0) atomicAdd(&tiles[x], 1);
+        asm volatile("bar.sync 0;" ::: "memory");
+    }
+}

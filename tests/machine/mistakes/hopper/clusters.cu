@@ -364,3 +364,47 @@ extern "C" __global__ void store_async_then_bulk_store(const u32* x, u32* y) {
     }
     cluster_sync();
 }
+
+//@ clusters | advice race | 2, 64, cluster 2 | f32[128], f32[128]=0 | data of the other block are awaited with the default scope, that of the own block
+extern "C" __global__ void wait_at_own_scope(const float* x, float* y) {
+    __shared__ float s[64];
+    __shared__ u64 bar;
+    MAKE(bar, 64)
+    store_cluster(mapa(s + T, OTHER), x[64 * RANK + T]);  //!
+    arrive_cluster(mapa(&bar, OTHER));
+    wait(bar, 0);  //-!
+    wait_cluster(bar, 0);  //+
+    y[64 * RANK + T] = s[63 - T];  //!
+    cluster_sync();
+}
+
+//@ clusters | - | 2, 96, cluster 2 | f32[128], f32[128]=0 | one warp waits at the cluster's scope, and tells the others of its block, who wait at that of the block
+extern "C" __global__ void told_on_at_own_scope(const float* x, float* y) {
+    __shared__ float s[64];
+    __shared__ u64 bar, here;
+    if (T == 0) init(bar, 64), init(here, 32), fence_init();
+    cluster_sync();
+    if (WARP == 2) {
+        wait_cluster(bar, 0);
+        arrive(here);
+    } else {
+        store_cluster(mapa(s + T, OTHER), x[64 * RANK + T]);
+        arrive_cluster(mapa(&bar, OTHER));
+        wait(here, 0);
+        y[64 * RANK + T] = s[63 - T];
+    }
+    cluster_sync();
+}
+
+//@ clusters | - | 2, 64, cluster 2 | f32[128], f32[128]=0 | reads before a remote arrival, and writes after a wait with the default scope, as in CUTLASS's pipelines
+extern "C" __global__ void released_at_own_scope(const float* x, float* y) {
+    __shared__ float s[64];
+    __shared__ u64 bar;
+    if (T == 0) init(bar, 64), fence_init();
+    s[T] = x[64 * RANK + T];
+    cluster_sync();
+    y[64 * RANK + T] = load_cluster(mapa(s + T, OTHER));
+    arrive_cluster(mapa(&bar, OTHER));
+    wait(bar, 0);
+    s[T] = 0;
+}

@@ -290,3 +290,130 @@ extern "C" __global__ void relaxed_at_the_end(const float* x, float* y) {
     cluster_arrive();  //+
     cluster_wait();
 }
+
+// copies out of a block's own memory, which an mbarrier of another block counts
+
+//@ clusters | asynchronous copy | 2, 64, cluster 2 | f32[128], f32[128]=0 | the second block sends its tile to the first and leaves: its memory may be another block's while the copy reads it
+extern "C" __global__ void sender_leaves(const float* x, float* y) {
+    __shared__ __align__(128) float from[64], to[64];
+    __shared__ u64 bar;
+    if (T == 0) init(bar, 1), fence_init();
+    from[T] = x[64 * RANK + T];
+    fence_async_shared();
+    cluster_sync();
+    if (RANK == 1) {
+        if (T == 0) copy_cluster(mapa(to, 0), from, 256, mapa(&bar, 0));  //!
+    } else {
+        if (T == 0) arrive_expect(bar, 256);
+        wait_cluster(bar, 0);
+        y[T] = to[T];
+    }
+    cluster_sync();  //+
+}
+
+//@ clusters | asynchronous copy | 2, 64, cluster 2 | f32[128], f32[128]=0 | the sender stays until the cluster's barrier, at which the other block arrives before it has waited for the copy
+extern "C" __global__ void sender_stays_too_short(const float* x, float* y) {
+    __shared__ __align__(128) float from[64], to[64];
+    __shared__ u64 bar;
+    if (T == 0) init(bar, 1), fence_init();
+    from[T] = x[64 * RANK + T];
+    fence_async_shared();
+    cluster_sync();
+    if (T == 0 && RANK == 0) arrive_expect(bar, 256);
+    if (T == 0 && RANK == 1) copy_cluster(mapa(to, 0), from, 256, mapa(&bar, 0));  //!
+    if (RANK == 0) wait_cluster(bar, 0);  //+
+    cluster_sync();
+    if (RANK == 0) wait_cluster(bar, 0);
+    if (RANK == 0) y[T] = to[T];
+}
+
+//@ clusters | asynchronous copy | 2, 64, cluster 2 | f32[128], f32[128]=0 | two blocks exchange tiles: each waits for what it gets, and for nothing that tells it that its own tile has arrived
+extern "C" __global__ void exchange_unanswered(const float* x, float* y) {
+    __shared__ __align__(128) float from[64], to[64];
+    __shared__ u64 bar, done;
+    if (T == 0) init(bar, 1), init(done, 64), fence_init();
+    from[T] = x[64 * RANK + T];
+    fence_async_shared();
+    cluster_sync();
+    if (T == 0) {
+        arrive_expect(bar, 256);
+        copy_cluster(mapa(to, OTHER), from, 256, mapa(&bar, OTHER));  //!
+    }
+    wait_cluster(bar, 0);
+    y[64 * RANK + T] = to[T];
+    arrive_cluster(mapa(&done, OTHER));  //+
+    wait_cluster(done, 0);  //+
+}
+
+//@ clusters | asynchronous copy | 4, 32, cluster 4 | f32[128], f32[128]=0 | partial sums travel round a ring by copies; the last ones are not waited for by those who send them
+extern "C" __global__ void ring_without_end(const float* x, float* y) {
+    __shared__ __align__(128) float tile[4][32];
+    __shared__ u64 bar[4];
+    if (T == 0) {
+        for (int i = 0; i < 4; i++) init(bar[i], 1);
+        fence_init();
+    }
+    tile[0][T] = x[32 * RANK + T];
+    fence_async_shared();
+    cluster_sync();
+    float sum = tile[0][T];
+    for (int i = 0; i < 3; i++) {
+        u32 next = (RANK + 1) % 4;
+        if (T == 0) {
+            arrive_expect(bar[i], 128);
+            copy_cluster(mapa(tile[i + 1], next), tile[i], 128, mapa(&bar[i], next));  //!
+        }
+        wait_cluster(bar[i], 0);
+        sum += tile[i + 1][T];
+        __syncwarp();
+    }
+    y[32 * RANK + T] = sum;
+    cluster_sync();  //+
+}
+
+//@ clusters | - | 2, 64, cluster 2 | f32[128], f32[128]=0 | the answer to a tile is a tile: the first copy was complete before the second one began
+extern "C" __global__ void answered_by_a_copy(const float* x, float* y) {
+    __shared__ __align__(128) float from[64], to[64];
+    __shared__ u64 bar;
+    if (T == 0) init(bar, 1), fence_init();
+    from[T] = x[64 * RANK + T];
+    fence_async_shared();
+    cluster_sync();
+    if (T == 0) {
+        arrive_expect(bar, 256);
+        if (RANK == 1) copy_cluster(mapa(to, 0), from, 256, mapa(&bar, 0));
+    }
+    wait_cluster(bar, 0);
+    if (RANK == 0) {
+        from[T] = 2 * to[T];
+        fence_async_shared();
+        __syncthreads();
+        if (T == 0) copy_cluster(mapa(to, 1), from, 256, mapa(&bar, 1));
+    }
+    if (RANK == 1) {
+        y[T] = to[T];
+        __syncthreads();
+        if (T == 0) arrive_cluster(mapa(&bar, 0));
+    } else {
+        wait_cluster(bar, 1);
+    }
+}
+
+//@ clusters | - | 2, 64, cluster 2 | f32[128], f32[128]=0 | one warp of the sender stays for the other block's arrival, and the one that sent leaves
+extern "C" __global__ void another_warp_stays(const float* x, float* y) {
+    __shared__ __align__(128) float from[64], to[64];
+    __shared__ u64 bar, done;
+    if (T == 0) init(bar, 1), init(done, 64), fence_init();
+    from[T] = x[64 * RANK + T];
+    fence_async_shared();
+    cluster_sync();
+    if (RANK == 1) {
+        if (T == 0) copy_cluster(mapa(to, 0), from, 256, mapa(&bar, 0));
+        if (WARP == 1) wait_cluster(done, 0);
+        return;
+    }
+    if (T == 0) arrive_expect(bar, 256);
+    wait_cluster(bar, 0);
+    y[T] = to[T];
+    arrive_cluster(mapa(&done, 1));
+}

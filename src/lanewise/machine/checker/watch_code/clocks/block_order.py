@@ -52,6 +52,7 @@ from lanewise.machine.checker.watch_code.watch_module import (
     clear_bytes,
     follows_async,
     lane_numbers,
+    words_of,
 )
 
 
@@ -76,6 +77,17 @@ def join(target: WarpClock, source: WarpClock) -> None:
 # arriving ---------------------------------------------------------------------------------------------------
 
 
+@inlined
+def is_unordered(barrier: WarpClock, clock: WarpClock) -> bool:
+    """Return whether a warp that arrives cannot know that the barrier was complete the last time.
+
+    It is complete when the threads have arrived that it is for (PTX ISA, "barrier"). A warp that has waited
+    there, or has synchronised with one that has, knows of all these arrivals.
+    """
+    known = joined(clock.seen, words_of(max(clock.acquired, clock.glimpsed)))
+    return any_lane(barrier.last_arrivals > known)
+
+
 @compiled()
 def arrive(frame: WarpFrame, site: int, active: int) -> None:
     """A warp arrives at a barrier of its block, or of itself."""
@@ -98,6 +110,9 @@ def arrive(frame: WarpFrame, site: int, active: int) -> None:
     clock.seen_copies[index] = complete_copies(watch.lane_clocks[index], watch.epoch)
     if watch.warps > 1:
         barrier = barrier_of(watch, number)
+        if is_unordered(barrier, clock):
+            suspect(Suspicion.BARRIER_UNORDERED, frame, site, first, number, 0, 0)
+        barrier.arrivals[index] = watch.epoch
         join(barrier, clock)
         # The fence came since the last barrier of the warp.
         barrier.fenced += int(clock.synced < clock.published_gpu)
@@ -278,7 +293,9 @@ def release_barrier(block: BlockRecord, barrier: int, counted: int) -> None:
     if release.someone != 0:
         check_counts(release, exited_warps)
     if warps > 1:
+        arrivals = clock.arrivals
         clear_bytes(address_of(clock), WarpClock.BYTES)
+        clock.last_arrivals = arrivals
         if follows_async():
             clear_bytes(address_of(barrier_clock(watch, barrier)), AsyncVectors.BYTES)
     watch.watch.current = 0

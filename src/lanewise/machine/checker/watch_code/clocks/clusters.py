@@ -31,7 +31,6 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     frame_of,
     has_exited,
     in_cluster,
-    local_warp,
     rank_of,
     suspect,
     watch_of,
@@ -188,6 +187,13 @@ def note_published(watch: BlockWatch, phase: PhaseRecord, epoch: int) -> None:
     phase.members[rank] = max(phase.members[rank], epoch)
 
 
+@inlined
+def note_away(watch: BlockWatch, phase: PhaseRecord, epoch: int) -> None:
+    """Note the same of an arrival from another block, at the scope of the cluster."""
+    rank = rank_of(watch, epoch)
+    phase.away_members[rank] = max(phase.away_members[rank], epoch)
+
+
 @compiled()
 def publish_to_phase(watch: BlockWatch, phase: PhaseRecord, away: int) -> None:
     """The running warp arrives at an mbarrier of its cluster.
@@ -197,7 +203,7 @@ def publish_to_phase(watch: BlockWatch, phase: PhaseRecord, away: int) -> None:
     """
     clock = watch.clock
     if away == AWAY:
-        note_published(watch, phase, clock.published)
+        note_away(watch, phase, clock.published)
     if away == AWAY_NARROWLY:
         rank = rank_of(watch, clock.published)
         phase.narrow_members[rank] = max(phase.narrow_members[rank], clock.published)
@@ -207,7 +213,10 @@ def publish_to_phase(watch: BlockWatch, phase: PhaseRecord, away: int) -> None:
         epoch = entry & records.PUBLISHED
         if (epoch != 0) & (entry & records.GLIMPSED == 0):
             if in_cluster(watch, epoch):
-                note_published(watch, phase, epoch)
+                if away == AWAY:
+                    note_away(watch, phase, epoch)
+                else:
+                    note_published(watch, phase, epoch)
             else:
                 phase.acquired = max(phase.acquired, epoch)
 
@@ -225,11 +234,12 @@ def learn_member(watch: BlockWatch, rank: int, epoch: int, active: int) -> None:
 
 
 @compiled()
-def learn_members(watch: BlockWatch, phase: PhaseRecord, active: int) -> None:
-    """Some lanes have seen a phase of an mbarrier complete.
+def learn_members(watch: BlockWatch, phase: PhaseRecord, active: int, is_narrow: bool) -> None:
+    """Some lanes have seen a phase of an mbarrier complete; the scope of `is_narrow` tests is the own block.
 
     What those who arrived knew of the blocks of the cluster is known to them; if the phase is not followed,
-    and has the address 0, everything is.
+    and has the address 0, everything is. An arrival from another block and a test synchronise if the scope of
+    each of them includes the other (PTX ISA, "Morally strong operations").
     """
     clock = watch.clock
     if address_of(phase) == 0:
@@ -237,7 +247,12 @@ def learn_members(watch: BlockWatch, phase: PhaseRecord, active: int) -> None:
         return
     clock.glimpsed = max(clock.glimpsed, phase.acquired)
     for rank in range(watch.cluster_blocks):
-        epoch, narrow = phase.members[rank], phase.narrow_members[rank]
+        epoch, away, narrow = phase.members[rank], phase.away_members[rank], phase.narrow_members[rank]
+        # What comes back of the own block is not told apart.
+        if is_narrow & (rank != rank_of(watch, watch.epoch)):
+            narrow = max(narrow, away)
+        else:
+            epoch = max(epoch, away)
         if epoch != 0:
             learn_member(watch, rank, epoch, active)
         if epoch < narrow:
@@ -312,11 +327,11 @@ def note_refusal(frame: WarpFrame, row: int, answer: int, active: int) -> None:
     """Lanes have learnt whether an answer, at an offset, names a block: for some, none may be left."""
     lanes = active & ~lanes_with_block(frame, answer, active)
     if lanes != 0:
-        watch = watch_of_running(frame)
-        if watch.refused < watch.start:  # the first one counts: others learn of it the sooner
-            watch.refused = watch.epoch
-            watch.refused_lanes = lanes
-            watch.refused_row = row
+        watch, index = watch_of_running(frame), frame.index
+        if watch.refused[index] < watch.start:  # the first one counts: others learn of it the sooner
+            watch.refused[index] = watch.epoch
+            watch.refused_lanes[index] = lanes
+            watch.refused_row[index] = row
 
 
 @compiled()
@@ -328,8 +343,10 @@ def ask_for_block(frame: WarpFrame, site: int, active: int) -> None:
     if active == 0:
         return
     watch, lane = watch_of_running(frame), lowest_bit(active)
-    refused = watch.refused
-    if refused >= watch.start:
-        is_own = local_warp(watch, refused) == watch.clock.index
-        if is_own or ordered(watch, refused, 0, watch.refused_lanes, lane) != UNORDERED:
-            suspect(Suspicion.ASKED_AGAIN, frame, site, lane, 0, 0, watch.refused_row)
+    for warp in range(watch.warps):
+        refused = watch.refused[warp]
+        if refused >= watch.start:
+            is_own = warp == watch.clock.index
+            if is_own or ordered(watch, refused, 0, watch.refused_lanes[warp], lane) != UNORDERED:
+                suspect(Suspicion.ASKED_AGAIN, frame, site, lane, 0, 0, watch.refused_row[warp])
+                return

@@ -243,7 +243,8 @@ def follow_phase(strong: StrongAccess, offset: int, word: int, lane: int, waits:
     if waits:
         seen = see_phase(frame, home, offset, word, lane, parity_asked(frame, site, lane))
         if (watch.cluster_blocks > 1) & (seen & NOT_COMPLETE == 0):
-            learn_members(watch, PhaseRecord.at(seen), strong.learners)
+            is_narrow = access.flags & Flag.NARROW_PHASE != 0
+            learn_members(watch, PhaseRecord.at(seen), strong.learners, is_narrow)
         return seen & ~NOT_COMPLETE
     arrive_at_phase(frame, home, offset, word, site, lane)
     return 0
@@ -263,7 +264,7 @@ def access_barrier(strong: StrongAccess, cell: ShadowCell, kept: ShadowCell, lan
     if follows_async():
         last = follow_phase(strong, offset, word, lane, reads)
     elif reads & (watch.cluster_blocks > 1):
-        learn_members(watch, PhaseRecord.at(0), strong.learners)
+        learn_members(watch, PhaseRecord.at(0), strong.learners, is_narrow=False)
     phase = records.ODD_PHASE if word < 0 else 0
     so_far = held & records.PUBLISHED
     is_complete = (so_far != 0) & ((held ^ phase) & records.ODD_PHASE != 0)

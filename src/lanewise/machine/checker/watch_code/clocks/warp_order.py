@@ -15,10 +15,12 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     watch_of,
     watch_of_running,
 )
+from lanewise.machine.checker.watch_code.proxy.async_clocks import share_bulk_waits
 from lanewise.machine.checker.watch_code.watch_module import (
     EVERY_LANE,
     LANES,
     LaneWords,
+    follows_async,
     lane_numbers,
     words_of,
 )
@@ -47,6 +49,8 @@ def synchronise(frame: WarpFrame, lanes: int) -> None:
         clock.touched = 0
         clock.learnt_count = 0
         clock.met_after_acquire = 0
+        if follows_async():
+            share_bulk_waits(watch, frame.index)
     else:
         clock.partly_synced = watch.watch.now
         join_lanes(watch, frame.index, lanes)

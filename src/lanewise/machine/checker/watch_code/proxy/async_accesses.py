@@ -13,7 +13,7 @@ from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.jit.simd import Value
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
-from lanewise.machine.checker.proxy_records import READS_VERIFIED, AsyncFlag, RunView
+from lanewise.machine.checker.proxy_records import READS_VERIFIED, AsyncFlag, BarrierUse, RunView
 from lanewise.machine.checker.records import AllocationShadow, BlockWatch, ShadowPlane
 from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.clocks.happens_before import (
@@ -33,6 +33,7 @@ from lanewise.machine.checker.watch_code.proxy.completion import (
     landed,
     last_wait,
 )
+from lanewise.machine.checker.watch_code.proxy.phases import live_barrier_at
 from lanewise.machine.checker.watch_code.proxy.proxy_fences import (
     FENCED,
     FENCED_BY_ISSUER,
@@ -108,6 +109,7 @@ def check_after_async_write(view: RunView, cell: ShadowCell, epoch: int, address
 def check_after_plain_write(view: RunView, cell: ShadowCell, epoch: int, address: int) -> bool:
     """Report an earlier plain write if it is not ordered before, or not fenced; true if it is good."""
     watch, writer, flags = view.observed, cell.writer, view.flags
+    writes_shared = AsyncFlag.WRITES | AsyncFlag.SHARED
     if writer & view.who & records.ATOMIC != 0:  # atomics and reductions may come in any order
         return True
     order = ordered(watch, epoch, writer, lanes_of(writer), view.who)
@@ -130,7 +132,13 @@ def check_after_plain_write(view: RunView, cell: ShadowCell, epoch: int, address
     # All threads of a warpgroup execute wgmma, so that a fence of theirs behind the barrier is in time.
     in_time = (fence == FENCED_BY_ISSUER) & (view.who & records.COLLECTIVE != 0)
     if fence != FENCED and not in_time:
-        suspect_operation(view, Suspicion.WEAKLY_FENCED, address, epoch, writer)
+        barrier = (
+            live_barrier_at(view.home, view.host, address) if flags & writes_shared == writes_shared else -1
+        )
+        if barrier >= 0:
+            suspect_operation(view, Suspicion.BARRIER_OVERWRITTEN, barrier, BarrierUse.STORE, 0)
+        else:
+            suspect_operation(view, Suspicion.WEAKLY_FENCED, address, epoch, writer)
         return False
     return True
 

@@ -178,6 +178,14 @@ def order_wgmma_groups(clock: AsyncClock, kind: int, behind: int) -> None:
 
 
 @inlined
+def share_bulk_waits(watch: BlockWatch, index: int) -> None:
+    """All lanes of a warp have synchronised: what each has waited for is known to the others."""
+    clock = async_clock(watch, index)
+    clock.bulk_read_for_all = clock.bulk_read
+    clock.bulk_done_for_all = clock.bulk_done
+
+
+@inlined
 def note_completed(watch: BlockWatch, lane: int, after: int, until: int) -> None:
     """Note for other blocks that the bulk copies of a lane, issued in a range of epochs, are complete."""
     first = max(after + 1, watch.start, until - (OPERATIONS_KEPT - 2))

@@ -45,6 +45,7 @@ from lanewise.machine.checker.watch_code.proxy.phases import (
     check_initialised,
     follow_barrier,
     followed_barrier,
+    note_sent,
     used_by_copy,
 )
 from lanewise.machine.checker.watch_code.watch_module import (
@@ -247,6 +248,14 @@ def contents_of(copy: AsyncOperation) -> int:
 
 
 @inlined
+def reads_own_memory(frame: WarpFrame, copy: AsyncOperation) -> bool:
+    """Return whether a copy, of bytes side by side, reads shared memory of the block that issues it."""
+    block = frame.block
+    is_inside = unsigned_less(copy.source - block.shared, block.launch.shared_bytes)
+    return (copy.element_bytes == 0) & is_inside
+
+
+@inlined
 def begin_copy_to_phase(frame: WarpFrame, copy: AsyncOperation, row: int, swizzle: int) -> int:
     """Begin a copy that an mbarrier is told of; return its epoch."""
     home = watch_of(copy.barrier_block)
@@ -257,7 +266,10 @@ def begin_copy_to_phase(frame: WarpFrame, copy: AsyncOperation, row: int, swizzl
         used_by_copy(frame, row, home, number, copy.lane)
         check_initialised(frame, row, home, number, copy.lane, copy.barrier_address)
         phase = followed_barrier(home, number).phase
-    return begin_operation(frame, AsyncKind.PHASE, copy.lane, number, phase, swizzle, home)
+    epoch = begin_operation(frame, AsyncKind.PHASE, copy.lane, number, phase, swizzle, home)
+    if (number >= 0) & (home is not watch_of(frame.block)) and reads_own_memory(frame, copy):
+        note_sent(watch_of(frame.block), followed_barrier(home, number), row, epoch)
+    return epoch
 
 
 @compiled()

@@ -19,7 +19,7 @@ def phase_is_complete(watch: BlockWatch, copy: NotedOperation, epoch: int, me: i
     # Another cluster, or an earlier one: its mbarriers are not followed here.
     if (home.cluster_first != watch.cluster_first) | (epoch < home.start):
         return True
-    return phase_is_known(watch, home, copy.barrier, copy.phase, me)
+    return phase_is_known(watch, home, copy.barrier, copy.phase, me, by_each=False)
 
 
 @inlined
@@ -59,6 +59,9 @@ def group_is_complete(watch: BlockWatch, copy: NotedOperation, epoch: int, me: i
         return False
     if (lane == lane_of(me)) & (me & records.COLLECTIVE == 0):
         return True
+    # A later wait, which the other lanes do not know of yet, stands for what they know as well.
+    if (clock.bulk_read_for_all[lane] if reads else clock.bulk_done_for_all[lane]) >= epoch:
+        return True
     waited_at = clock.bulk_read_at[lane] if reads else clock.bulk_done_at[lane]
     return ordered(watch, waited_at, 0, 1 << lane, me) == ORDERED
 
@@ -75,7 +78,7 @@ def async_finished(watch: BlockWatch, epoch: int, me: int, reads: bool) -> bool:
     if noted.kind == AsyncKind.PHASE:
         return phase_is_complete(watch, noted, epoch, me)
     if noted.kind == AsyncKind.TENSOR:
-        return tensor_is_complete(watch, noted, epoch, me)
+        return tensor_is_complete(watch, noted, epoch, me, by_each=False)
     if not in_block(watch, local_warp(watch, epoch)):
         return complete_elsewhere(watch, noted, epoch, me, reads)
     if noted.kind == AsyncKind.WGMMA:

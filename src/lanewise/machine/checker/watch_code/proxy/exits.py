@@ -26,6 +26,7 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     in_block,
     lane_is_in,
     local_warp,
+    rank_of,
     suspect,
     watch_of,
     watch_of_running,
@@ -55,6 +56,20 @@ UNAWAITED, AWAITED, WEAKLY_AWAITED = 0, 1, 2
 
 
 @compiled()
+def comes_before_exit(watch: BlockWatch, source: WarpClock, epoch: int, lanes: int, me: int) -> int:
+    """Return whether a lane that exits knows what lanes of a warp of another block did: of `is_awaited`."""
+    # A lane that has arrived at the cluster's barrier and not waited learns nothing by its completion.
+    is_unwaited = lane_is_in(me, watch.clock.cluster_unwaited)
+    if is_unwaited & (source.cluster_completed >= epoch):
+        return UNAWAITED
+    if ordered(watch, epoch, 0, lanes, me) != UNORDERED:
+        return AWAITED
+    if is_unwaited:
+        return UNAWAITED
+    return WEAKLY_AWAITED if source.cluster_passed >= epoch else UNAWAITED
+
+
+@compiled()
 def is_awaited(watch: BlockWatch, source: WarpClock, noted: RemoteAccess, from_lane: int, me: int) -> int:
     """Return whether a lane that exits knows an access to its block's memory.
 
@@ -62,17 +77,9 @@ def is_awaited(watch: BlockWatch, source: WarpClock, noted: RemoteAccess, from_l
     """
     epoch, tag = noted.epoch[from_lane] & records.EPOCHS, noted.phase[from_lane]
     number = (tag & ((1 << NUMBER_BITS) - 1)) - 1
-    if tag != 0 and phase_is_known(watch, watch, number, tag >> NUMBER_BITS, me):
+    if tag != 0 and phase_is_known(watch, watch, number, tag >> NUMBER_BITS, me, by_each=False):
         return AWAITED
-    # A lane that has arrived at the cluster's barrier and not waited learns nothing by its completion.
-    is_unwaited = lane_is_in(me, watch.clock.cluster_unwaited)
-    if is_unwaited & (source.cluster_completed >= epoch):
-        return UNAWAITED
-    if ordered(watch, epoch, 0, 1 << from_lane, me) != UNORDERED:
-        return AWAITED
-    if is_unwaited:
-        return UNAWAITED
-    return WEAKLY_AWAITED if source.cluster_passed >= epoch else UNAWAITED
+    return comes_before_exit(watch, source, epoch, 1 << from_lane, me)
 
 
 @inlined
@@ -139,6 +146,65 @@ def leave_remote(frame: WarpFrame, active: int, ends: bool) -> None:
                     strike_known(watch, source, noted, lane, active)
                     if ends:
                         report_unknown(watch, frame_of(member, index), noted, lane)
+
+
+# copies out of the block ------------------------------------------------------------------------------------
+
+
+@inlined
+def is_answered(watch: BlockWatch, rank: int, epoch: int, me: int) -> bool:
+    """Return whether a lane that exits knows of a complete copy, which another block issued after an epoch.
+
+    The copy comes from the memory of that block, given by its rank, and an mbarrier of this one counts it.
+    """
+    for number in range(watch.followed_count):
+        barrier = followed_barrier(watch, number)
+        phase = barrier.sent_phase[rank]
+        if barrier.sent_epoch[rank] > epoch and phase_is_known(
+            watch, watch, number, phase, me, by_each=False
+        ):
+            return True
+    return False
+
+
+@compiled()
+def has_arrived(watch: BlockWatch, home: BlockWatch, rank: int, barrier: FollowedBarrier, me: int) -> bool:
+    """Return whether a lane that exits knows the last copy of its block complete that an mbarrier counts.
+
+    The mbarrier is in the memory of another block, `home`, whose `rank` is given: a thread of it has seen the
+    phase complete, and that comes before the exit. A relaxed arrival at the cluster's barrier is enough.
+    """
+    phase = barrier.sent_phase[rank_of(watch, watch.epoch)]
+    now = barrier.phase
+    if phase < now - (PHASES_KEPT - 1):
+        return True  # too long ago to be on record
+    for later in range(phase, now):
+        seen = phase_of(barrier, later)
+        for warp in range(home.warps):
+            epoch, lanes = seen.witnessed[warp], seen.witnesses[warp]
+            if epoch != 0:
+                if comes_before_exit(watch, home.clocks[warp], epoch, lanes, me) != UNAWAITED:
+                    return True
+                if is_answered(watch, rank, epoch, me):
+                    return True
+    return False
+
+
+@compiled()
+def leave_sending(frame: WarpFrame, active: int, ends: bool) -> None:
+    """Lanes exit, the last ones of their block if it `ends`: copies out of its memory have to be complete."""
+    block, watch = frame.block, watch_of(frame.block)
+    own = rank_of(watch, watch.epoch)
+    for rank in range(watch.cluster_blocks):
+        home = watch_of(block.members[rank].block)
+        for number in range(home.followed_count):
+            barrier = followed_barrier(home, number)
+            for me in set_bits(active):
+                if barrier.sent_open[own] != 0 and has_arrived(watch, home, rank, barrier, me):
+                    barrier.sent_open[own] = 0
+            if ends & (barrier.sent_open[own] != 0):
+                address = (rank << abi.RANK_SHIFT) | barrier.offset
+                suspect(Suspicion.ENDED_SENDING, frame, barrier.sent_row[own], 0, address, 0, 0)
 
 
 # the end of a block -----------------------------------------------------------------------------------------
@@ -212,6 +278,8 @@ def exits(frame: WarpFrame, site: int, active: int) -> None:
     ends = lanes_left(frame, active) == 0
     if is_in_cluster(watch):
         leave_remote(frame, active, ends)
+        if watch.sent >= watch.start:
+            leave_sending(frame, active, ends)
     if ends:
         registers_at_end(frame)
         check_barriers(frame, watch)

@@ -9,6 +9,7 @@ before an asynchronous instruction of its own.
 
 from lanewise.jit.lane_functions import address_of, joined, lanes_in, lowest_bit, mask_of, set_bits
 from lanewise.jit.restricted_python import compiled, inlined
+from lanewise.machine import abi
 from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import (
@@ -33,9 +34,11 @@ from lanewise.machine.checker.watch_code.clocks.clusters import (
 )
 from lanewise.machine.checker.watch_code.clocks.happens_before import ORDERED, UNORDERED, lanes_of, ordered
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
+    alive_lanes,
     in_block,
     local_warp,
     operand_of,
+    rank_of,
     row_of,
     suspect,
     watch_of,
@@ -111,6 +114,21 @@ def follow_barrier(home: BlockWatch, offset: int, word: int) -> int:
     return count
 
 
+@compiled()
+def live_barrier_at(home: BlockWatch, host: int, address: int) -> int:
+    """Return the offset of the mbarrier in use that a byte of shared memory belongs to; -1 if it is of none.
+
+    `host` is where the shared memory of the block lies.
+    """
+    offset = address & abi.OFFSET_MASK
+    for number in range(home.followed_count):
+        start = followed_barrier(home, number).offset
+        is_there = (start >= 0) & (start <= offset) & (offset < start + MBARRIER_BYTES)
+        if is_there and is_initialised(load_long(host + start)):
+            return start
+    return -1
+
+
 @inlined
 def owe(barrier: FollowedBarrier, row: int) -> None:
     """Note an asynchronous operation that will tell an mbarrier of bytes, or arrive, in this phase."""
@@ -170,14 +188,28 @@ def used_by_copy(frame: WarpFrame, row: int, home: BlockWatch, number: int, lane
             suspect(Suspicion.BARRIER_UNFENCED, frame, row, lane, barrier.offset, epoch, 0)
 
 
+@inlined
+def note_sent(watch: BlockWatch, barrier: FollowedBarrier, row: int, epoch: int) -> None:
+    """Note a copy out of a block's own memory that an mbarrier of another block counts."""
+    rank = rank_of(watch, epoch)
+    barrier.sent_phase[rank] = barrier.phase
+    barrier.sent_epoch[rank] = epoch
+    barrier.sent_row[rank] = row
+    barrier.sent_open[rank] = 1
+    watch.sent = epoch
+
+
 # what is known of a phase -----------------------------------------------------------------------------------
 
 
 @compiled()
-def phase_is_known(watch: BlockWatch, home: BlockWatch, number: int, phase: int, me: int) -> bool:
+def phase_is_known(
+    watch: BlockWatch, home: BlockWatch, number: int, phase: int, me: int, by_each: bool
+) -> bool:
     """Return whether an access may rely on a phase being complete.
 
-    Its thread has seen that, or it comes after a thread that has; the same for a later phase.
+    Its thread has seen that, or it comes after a thread that has; the same for a later phase. Instructions of
+    a whole warp come after what any of its lanes has seen, unless `by_each`: then each lane has to know it.
     """
     if phase == 0:
         return True  # there are too many mbarriers to follow this one
@@ -187,15 +219,17 @@ def phase_is_known(watch: BlockWatch, home: BlockWatch, number: int, phase: int,
         return False
     if phase < now - (PHASES_KEPT - 1):
         return True  # too long ago to be on record
-    is_collective = me & records.COLLECTIVE != 0
+    mine = lanes_of(me)
+    if me & records.COLLECTIVE != 0:
+        mine = alive_lanes(WarpFrame.at(watch.watch.current))
     for later in range(phase, now):
         seen = phase_of(barrier, later)
         for warp in range(watch.warps):
             epoch, lanes = seen.witnessed[warp], seen.witnesses[warp]
             if epoch != 0:
                 is_own = (warp == watch.clock.index) & (home is watch)
-                # Instructions of a whole warp come after what any of its lanes has seen.
-                if is_own & (is_collective | (lanes & lanes_of(me) != 0)):
+                is_seen = mine & ~lanes == 0 if by_each else lanes & mine != 0
+                if is_own & is_seen:
                     return True
                 if ordered(watch, epoch, 0, lanes, me) == ORDERED:
                     return True
@@ -208,7 +242,7 @@ def phase_is_over(watch: BlockWatch, number: int, phase: int, me: int) -> bool:
 
     It, or somebody before it, has seen that, or all arrivals of the phase happened before.
     """
-    if phase_is_known(watch, watch, number, phase, me):
+    if phase_is_known(watch, watch, number, phase, me, by_each=False):
         return True
     arrivals = phase_of(followed_barrier(watch, number), phase)
     for warp in range(watch.warps):
@@ -269,7 +303,7 @@ def arrive_at_phase(frame: WarpFrame, home: BlockWatch, offset: int, word: int, 
     barrier.row = site
     phase, at_home = phase_of(barrier, barrier.phase), home is watch
     if watch.cluster_blocks > 1:
-        is_narrow = row_of(frame, site).flags & Flag.NARROW_ARRIVAL != 0
+        is_narrow = row_of(frame, site).flags & Flag.NARROW_PHASE != 0
         away = AWAY_NARROWLY if is_narrow else AWAY
         publish_to_phase(watch, phase, HERE if at_home else away)
     if row_of(frame, site).flags & Flag.ARRIVES_LATER != 0:
@@ -311,8 +345,10 @@ def tensor_clock(watch: BlockWatch, index: int) -> TensorClock:
 
 
 @compiled()
-def tensor_is_complete(watch: BlockWatch, product: NotedOperation, epoch: int, me: int) -> bool:
-    """Return whether an operation of the pipe of tcgen05 is known to be complete."""
+def tensor_is_complete(
+    watch: BlockWatch, product: NotedOperation, epoch: int, me: int, by_each: bool
+) -> bool:
+    """Return whether an operation of the pipe of tcgen05 is known to be complete, to each lane or to some."""
     home = product.home
     # Another cluster, or an earlier one.
     if (home.cluster_first != watch.cluster_first) | (epoch < home.start):
@@ -325,7 +361,7 @@ def tensor_is_complete(watch: BlockWatch, product: NotedOperation, epoch: int, m
     for number in range(max(count - COMMITS_KEPT, 0), count):
         commit = clock.commits[number & (COMMITS_KEPT - 1)]
         is_later = (commit.epoch > epoch) & (commit.lane == product.lane)
-        if is_later and phase_is_known(watch, commit.home, commit.number, commit.phase, me):
+        if is_later and phase_is_known(watch, commit.home, commit.number, commit.phase, me, by_each):
             return True
     return False
 
@@ -393,7 +429,9 @@ def commit_is_known(watch: BlockWatch, barrier: FollowedBarrier, lane: int) -> b
     """Return whether a lane knows that the last tcgen05.commit to an mbarrier has arrived, or a later one."""
     epoch = barrier.commit_epoch
     commit = operation(watch, epoch)
-    return (epoch == 0) | (commit.epoch != epoch) or tensor_is_complete(watch, commit, epoch - 1, lane)
+    return (epoch == 0) | (commit.epoch != epoch) or tensor_is_complete(
+        watch, commit, epoch - 1, lane, by_each=False
+    )
 
 
 @inlined
@@ -401,7 +439,7 @@ def check_invalidation(frame: WarpFrame, site: int, home: BlockWatch, number: in
     """Report a lane that ends an mbarrier which an asynchronous operation may still tell of something."""
     watch, barrier = watch_of(frame.block), followed_barrier(home, number)
     owed, start = barrier.owed_phase, barrier.offset
-    if owed != 0 and not phase_is_known(watch, home, number, owed, lane):
+    if owed != 0 and not phase_is_known(watch, home, number, owed, lane, by_each=False):
         suspect(Suspicion.BARRIER_INVALIDATED, frame, site, lane, start, barrier.owed_row, 0)
     elif not commit_is_known(watch, barrier, lane):
         suspect(Suspicion.BARRIER_INVALIDATED, frame, site, lane, start, barrier.commit_row, 0)

@@ -38,6 +38,7 @@ from lanewise.machine.checker.watch_code.proxy.phases import (
     completion_is_fenced,
     is_fenced,
     tensor_clock,
+    tensor_is_complete,
 )
 from lanewise.machine.checker.watch_code.watch_module import EVERY_LANE, LANES
 from lanewise.machine.tensor_memory_records import LANE_SHIFT, TENSOR_COLUMNS, UNIT, TensorAllocator
@@ -144,6 +145,18 @@ def wrong_before(watch: BlockWatch, home: BlockWatch, cell: TensorCell, me: int,
     return wrong_after_warp(watch, home, epoch, me, flags, stores=True)
 
 
+@inlined
+def is_seen_by_each(watch: BlockWatch, epoch: int, me: int) -> bool:
+    """Return whether each lane of a warp that loads or stores knows that the pipe is done, and not only some.
+
+    A lane that waits for a phase acquires for itself; what others have acquired it knows by bar.warp.sync.
+    """
+    noted = operation(watch, epoch)
+    if (me & records.COLLECTIVE == 0) | (noted.epoch != epoch):
+        return True
+    return tensor_is_complete(watch, noted, epoch, me, by_each=True)
+
+
 @compiled()
 def unfenced(watch: BlockWatch, home: BlockWatch, epoch: int, who: int, me: int, flags: int) -> int:
     """Return which fence an access lacks after one of another thread that is ordered before; GOOD if none.
@@ -159,7 +172,9 @@ def unfenced(watch: BlockWatch, home: BlockWatch, epoch: int, who: int, me: int,
         if by_pipe and is_of_running_thread(watch, epoch, me):
             return GOOD
         if async_finished(watch, epoch, me, reads=False):
-            return GOOD if completion_is_fenced(watch, epoch, me) else Suspicion.TENSOR_UNFENCED_AFTER
+            if not completion_is_fenced(watch, epoch, me):
+                return Suspicion.TENSOR_UNFENCED_AFTER
+            return GOOD if is_seen_by_each(watch, epoch, me) else Suspicion.TENSOR_SEEN_BY_SOME
     elif (home is watch) & (local_warp(home, epoch) == watch.clock.index):
         return GOOD
     if awaited(watch, home, epoch, me, TensorWait.FENCE) != AWAITED:
