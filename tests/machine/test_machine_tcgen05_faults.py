@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from everything import EVERYTHING
 from lanewise.isa.asynchronous.descriptor import InstructionDescriptor
 from lanewise.machine import KernelFault
 from machine.tcgen05_products import (
@@ -16,6 +17,7 @@ from machine.tcgen05_products import (
     METADATA_COLUMN,
     METADATA_PLACE,
     SCALE_PLACE,
+    SHARED_BYTES,
     Case,
     D,
     ptx,
@@ -156,3 +158,37 @@ def test_only_rows_of_tensor_memory_are_shifted() -> None:
     statement = "tcgen05.mma.cta_group::1.kind::f16.ashift [%r1], %rd1, %rd2, %r3, %p1;"
     with pytest.raises(lw.LanewiseError, match="A is in shared memory"):
         lw.load(ptx([statement], 1))["k"][1, 128, 1024](*[0] * 4)
+
+
+#: The fields of an instruction descriptor as first bit and width: D, A, B, N, M, the highest bits, all.
+DESCRIPTOR_FIELDS = ((4, 2), (7, 3), (10, 3), (17, 6), (24, 5), (29, 3), (0, 32))
+
+
+def changed_numbers(random: np.random.Generator, case: Case) -> dict[int, int]:
+    """Return a number of a product that is another one, mostly its instruction descriptor, by its place."""
+    place = int(random.choice([*[DESCRIPTOR] * 4, D, A_MATRIX, B_MATRIX, SCALE_PLACE, METADATA_PLACE]))
+    number = int(case.numbers_of_kernel()[place])
+    if place != DESCRIPTOR:
+        return {place: number ^ 1 << int(random.integers(64 if place in (A_MATRIX, B_MATRIX) else 32))}
+    first, width = DESCRIPTOR_FIELDS[random.integers(len(DESCRIPTOR_FIELDS))]
+    field = 0 if random.integers(2) else int(random.integers(1 << width))
+    return {place: number & ~(((1 << width) - 1) << first) | field << first}
+
+
+@pytest.mark.parametrize("name", ["dense", "sparse", "scaled", "tf32", "masked", "pair"])
+def test_a_check_tells_the_fault_of_a_product_that_is_none(name: str) -> None:
+    """Whatever an operation was given, a check ends with findings; one is what stops the launch."""
+    case, random = cases()[name], np.random.default_rng(7)
+    module, statements = compiled(case.blocks)
+    for changed in [{DESCRIPTOR: 0}, {DESCRIPTOR: 0xFFFFFFFF}, {D: 600}] + [
+        changed_numbers(random, case) for _ in range(200 if EVERYTHING else 5)
+    ]:
+        numbers = np.array([*case.numbers_of_kernel(), statements.index(case.statement())], np.uint64)
+        for place, number in changed.items():
+            numbers[place] = number
+        launched = module["k"][case.blocks, 128, SHARED_BYTES]
+        report = lw.check(launched, case.shared, case.before, np.zeros_like(case.before), numbers)
+        try:
+            case.run(module, statements, changed)
+        except KernelFault as fault:
+            assert fault.kind in {finding.kind for finding in report.findings}, (changed, str(fault))

@@ -121,3 +121,10 @@ def map_to_change() -> list[Any]:
     array = np.arange(256, dtype=np.float32).reshape(8, 32)
     encoded = lw.tensor_map(array, (8, 32)).encode(0x1000)
     return [np.frombuffer(bytearray(encoded), np.uint32), array]
+
+
+@builder
+def mapped_array_and_flag() -> list[Any]:
+    """A tensor map of an array, the array itself, an output, and a flag."""
+    x = np.arange(256, dtype=np.float32).reshape(8, 32)
+    return [lw.tensor_map(x, (8, 32)), x, np.zeros(64, np.float32), np.zeros(1, np.uint32)]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from functools import cached_property
 
+from lanewise.machine.checker.site_table import by_async_proxy
 from lanewise.machine.program.basic_blocks import BasicBlock, successors
 from lanewise.machine.program.instruction_record import Order, Role, Size, Waits
 from lanewise.machine.program.ops import Op
@@ -384,6 +385,11 @@ class Race:
         return self.one_writes and self.other_writes
 
     @property
+    def has_copy(self) -> bool:
+        """Whether one of them is a copy or a product by the asynchronous proxy, which no atomic replaces."""
+        return any(by_async_proxy(place.op) for place in (self.one, self.other))
+
+    @property
     def plain_write(self) -> Place | None:
         """The one that writes and is not atomic, if the other one is."""
         for place, writes, atomic in (
@@ -550,14 +556,28 @@ def _or_atomic(race: Race, language: Language) -> str:
     plain = race.plain_write
     if plain is not None:
         return f"; or make the access of {plain.named()} atomic, too"
-    if not race.one.is_on_line_of(race.other):
+    if not race.one.is_on_line_of(race.other) or race.has_copy:
         return ""
     return f"; or {spelled('atomic', language)}, if several threads update the same element"
+
+
+def _beside_a_copy(race: Race, barrier: str) -> str:
+    """Return what orders an access and a copy by the asynchronous proxy that stand in one line."""
+    line = race.one.named()
+    if race.flow.has_mbarriers and race.flow.is_of_other_threads(race.one.op, race.other.op):
+        meet = spelled("warp_barrier", race.language)
+        return (
+            f"let all lanes that access memory in {line} arrive at the mbarrier that the copying thread "
+            f"waits for, or {meet} before one of them arrives for all"
+        )
+    return f"{barrier} between the access and the copy of {line}"
 
 
 def _without_a_gap(race: Race, barrier: str, everybody: str, language: Language) -> str:
     """Return what mends two accesses of one line, or two that have a barrier between them."""
     atomic = spelled("atomic", language)
+    if race.one.is_on_line_of(race.other) and race.has_copy:
+        return _beside_a_copy(race, barrier)
     if race.one.is_on_line_of(race.other) and race.both_write:
         return f"give each thread an element of its own, or add with {atomic}"
     if race.one.is_on_line_of(race.other):
@@ -576,7 +596,8 @@ def _between_blocks(race: Race, language: Language) -> str:
     """Return what mends two accesses of blocks that no barrier orders."""
     one, other, atomic = race.one, race.other, spelled("atomic", language)
     if race.both_write or one.is_on_line_of(other):
-        return f"give each block elements of its own, or use {atomic}: no barrier orders two blocks"
+        or_atomic = "" if race.has_copy else f", or use {atomic}"
+        return f"give each block elements of its own{or_atomic}: no barrier orders two blocks"
     first, second = (one, other) if race.flow.is_before(one.op, other.op) else (other, one)
     return (
         "no barrier orders two blocks: write to another array than the one that is read, end the kernel "

@@ -77,9 +77,10 @@ def key(finding: Finding) -> Key:
 
 
 def merged(findings: Iterable[Finding]) -> list[Finding]:
-    """Return one finding for each mistake, in the order in which they came up; their counts are added.
+    """Return one finding for each mistake; their counts are added.
 
-    Where there is an error, advice about the same is not needed.
+    Errors come first, then advice, each in the order in which they came up. Where there is an error, advice
+    about the same is not needed.
     """
     by_key: dict[Key, Finding] = {}
     for finding in findings:
@@ -101,7 +102,12 @@ def merged(findings: Iterable[Finding]) -> list[Finding]:
         for finding in by_key.values()
         if finding.severity == "error" or key(finding)[1:] not in errors
     ]
-    return _wrong_addresses_first(_without_consequences(_without_second_verdicts(needed)))
+    return _errors_first(_wrong_addresses_first(_without_consequences(_without_second_verdicts(needed))))
+
+
+def _errors_first(findings: list[Finding]) -> list[Finding]:
+    """Put errors before advice, which may follow from them."""
+    return sorted(findings, key=lambda finding: finding.severity != "error")
 
 
 def _wrong_addresses_first(findings: list[Finding]) -> list[Finding]:
@@ -167,7 +173,7 @@ def _without_second_verdicts(findings: list[Finding]) -> list[Finding]:
 
 
 def across_schedules(runs: list[list[Finding]]) -> list[Finding]:
-    """Return the findings of the first run, then those that only later ones have."""
+    """Return the findings of the first run, then those that only later ones have; errors before advice."""
     distinct: list[Finding] = []
     known: set[Key] = set()
     for findings in runs:
@@ -175,4 +181,4 @@ def across_schedules(runs: list[list[Finding]]) -> list[Finding]:
             if key(finding) not in known:
                 known.add(key(finding))
                 distinct.append(finding)
-    return distinct
+    return _errors_first(distinct)

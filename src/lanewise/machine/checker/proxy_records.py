@@ -111,7 +111,7 @@ class NotedOperation(RecordLayout):
     completed = field(4)
     #: Of a phase: the BlockWatch of the mbarrier's block; of tcgen05: that of the issuer's; else 0.
     home = pointer(lambda: BlockWatch)
-    #: Of a bulk group: what is copied from where to where, as one number; 0 for a reduction.
+    #: Of a bulk group: which bytes are stored where, as one number; 0 for a reduction.
     contents = field()
     #: Of a load of a box: the bits of shared addresses that its swizzle changes, plus one; 0 if unknown.
     swizzle = field(4)

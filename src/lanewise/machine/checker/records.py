@@ -182,6 +182,9 @@ class WarpClock(RecordLayout):
     acquired = field()
     #: The epoch that strong reads without a fence behind them have shown the work of others up to.
     glimpsed = field()
+    #: The same, as flags of the cluster's blocks have shown it, and as those of the own block have.
+    glimpsed_in_cluster = field()
+    glimpsed_in_block = field()
     #: The same by warp of the block.
     glimpsed_seen = per_lane()
     #: Publications of other blocks that this warp has read, the last ones; those without a fence since are
@@ -327,6 +330,8 @@ WITHIN_CLUSTER = 1 << 30
 # In the list of a warp's clock: no fence has followed the read; an arrival in another block at the scope of
 # its own told of it, which orders reads before later writes, but gives no guarantee for what was written.
 GLIMPSED, NARROW = 1 << 30, 1 << 31
+#: There, too, beside GLIMPSED: a flag of the own block told of it, so that an acquire of any scope is enough.
+TOLD_IN_BLOCK = CHAIN
 #: Beside an earlier access in one word: it is a write, and what comes after it reads.
 READ_OF_WRITTEN = 1 << 32
 # An access in one word (`who`): the lane, flags, then the number of the access.

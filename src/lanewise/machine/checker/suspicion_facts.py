@@ -24,7 +24,7 @@ from lanewise.machine.checker.mends import Language, Place, Race, Reach
 from lanewise.machine.checker.proxy_records import AsyncKind, BarrierUse, TensorOperand
 from lanewise.machine.checker.site_table import by_async_proxy
 from lanewise.machine.checker.suspicions import TENSOR_COMPLETE, Suspicion
-from lanewise.machine.program.instruction_record import Proxy, Waits
+from lanewise.machine.program.instruction_record import MemoryAccess, Proxy, Waits
 from lanewise.machine.program.memory_accesses import LocatedAccess
 from lanewise.machine.program.operands import Register
 from lanewise.machine.program.ops import Op
@@ -140,10 +140,18 @@ class Facts:
         """What the instruction does to memory, such as "shared write of 4 bytes"."""
         if self.located is not None:
             return described(self.located, self.space)
-        verbs = [
-            access.kind.value for access in self.op.record.memory if (access.space or "shared") == self.space
-        ]
+        verbs = [access.kind.value for access in self._accesses_of_copy(self.op)]
         return f"{self.space} {verbs[0] if verbs else 'access'} by {name_of(self.op)}"
+
+    def _accesses_of_copy(self, op: Op) -> list[MemoryAccess]:
+        """Return the accesses of an asynchronous copy to the space of the finding."""
+        return [access for access in op.record.memory if (access.space or "shared") == self.space]
+
+    def _copy_writes(self, op: Op) -> bool:
+        """Return whether an instruction may write to the space of the finding, if it is a bulk copy."""
+        is_copy = by_async_proxy(op) and not op.record.touches_tensor_memory
+        accesses = self._accesses_of_copy(op) if is_copy else []
+        return not accesses or any(access.writes for access in accesses)
 
     @property
     def place(self) -> str:
@@ -245,7 +253,7 @@ class Facts:
     def race(self) -> Race:
         """The two accesses that nothing orders, for the mends."""
         assert self.other is not None, "a race has two accesses"
-        mine = self.located is None or self.located.access.writes
+        mine = self._copy_writes(self.op) if self.located is None else self.located.access.writes
         reach = self.other.reach
         atomic = self.op.record.is_atomic or self.other.place.op.record.is_atomic
         if atomic and self.launch.shape.warps > 1:  # what is updated by atomics is for all warps
@@ -260,7 +268,7 @@ class Facts:
             self.here_place,
             other.place,
             mine,
-            other.writes,
+            other.writes and self._copy_writes(other.place.op),
             reach,
             self.language,
             partial(source_of, self.launch),
@@ -343,6 +351,8 @@ class Facts:
     @property
     def wait_for_it(self) -> str:
         """What waits for the operation that writes."""
+        if self._is_of_two_blocks and self.race.both_write:
+            return self.order
         match self.operation:
             case AsyncKind.WGMMA:
                 return f"{self.wgmma_commit} and {self.wgmma_wait} before {self.here}"
@@ -369,9 +379,16 @@ class Facts:
     @property
     def wait_for_read(self) -> str:
         """What waits for the operation that reads."""
+        if self._is_of_two_blocks:
+            return self.order
         if self.operation in (AsyncKind.BULK_GROUP, None):
             return self._wait_for_group(self.bulk_wait_read)
         return self.wait_for_it
+
+    @property
+    def _is_of_two_blocks(self) -> bool:
+        """Whether the operation is one of another block, which accesses global memory, too."""
+        return self.other is not None and self.other.reach is Reach.GRID and self.space == "global"
 
     def _wait_for_group(self, wait: str) -> str:
         """Return where a wait for a bulk group has to stand."""

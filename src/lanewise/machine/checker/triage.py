@@ -218,8 +218,8 @@ class Triage:
     def _read_too_early(self, finding: Finding, facts: Facts) -> Finding:
         """Return an unordered write of tensor memory that was read before without a value as that read."""
         read = finding.other
-        if facts.kind is not Suspicion.TENSOR_UNORDERED or read is None:
-            return finding
+        if facts.kind is not Suspicion.TENSOR_UNORDERED or read is None or facts.op.has("dealloc"):
+            return finding  # who frees columns gives them no value
         if not any(key[:3] == ("uninitialised", read.line, read.text) for key in self.findings_by_key):
             return finding
         write = replace(finding, message=f"tensor access by {name_of(facts.op)}", other=None, mend="")

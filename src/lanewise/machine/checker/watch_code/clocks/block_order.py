@@ -64,6 +64,8 @@ def join(target: WarpClock, source: WarpClock) -> None:
     target.seen_copies = joined(target.seen_copies, source.seen_copies)
     target.acquired = max(target.acquired, source.acquired)
     target.glimpsed = max(target.glimpsed, source.glimpsed)
+    target.glimpsed_in_cluster = max(target.glimpsed_in_cluster, source.glimpsed_in_cluster)
+    target.glimpsed_in_block = max(target.glimpsed_in_block, source.glimpsed_in_block)
     target.phase_acquired = max(target.phase_acquired, source.phase_acquired)
     target.published = max(target.published, source.published)
     target.published_cluster = max(target.published_cluster, source.published_cluster)

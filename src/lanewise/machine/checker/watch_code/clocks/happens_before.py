@@ -235,7 +235,8 @@ def acquire(watch: BlockWatch, for_all: bool, for_cluster: bool) -> None:
     """A fence or an acquire: what strong reads have shown is known from now on.
 
     If its scope is only the block, what the flags of other blocks have shown is not; if it is the cluster,
-    those of its blocks count.
+    those of its blocks count. What such a flag has shown of further blocks is known, too: causality order is
+    transitive (PTX ISA, memory consistency model), whatever the scope of each step.
     """
     clock = watch.clock
     know_block(watch, clock)
@@ -246,23 +247,29 @@ def acquire(watch: BlockWatch, for_all: bool, for_cluster: bool) -> None:
         clock.acquired_at = watch.epoch
         clock.touched = 0
         clock.shown = 0
-    shown = clock.glimpsed if for_all else 0
+    in_scope = clock.glimpsed_in_cluster if for_cluster else clock.glimpsed_in_block
+    shown = clock.glimpsed if for_all else in_scope
     clock.acquired = max(clock.acquired, shown)
     clock.glimpsed = shown
+    clock.glimpsed_in_cluster = shown
+    clock.glimpsed_in_block = min(clock.glimpsed_in_block, shown)
     if clock.foreign_count > 0:
         for index in range(records.FOREIGN_LENGTH):
             entry = clock.foreign[index]
             if entry & records.GLIMPSED != 0:
-                counts = for_all | (for_cluster & in_cluster(watch, entry & records.PUBLISHED))
-                clock.foreign[index] = entry & ~records.GLIMPSED if counts else 0
+                of_member = for_cluster & in_cluster(watch, entry & records.PUBLISHED)
+                counts = for_all | of_member | (entry & records.TOLD_IN_BLOCK != 0)
+                known = entry & ~(records.GLIMPSED | records.TOLD_IN_BLOCK)
+                clock.foreign[index] = known if counts else 0
     set_floors(watch)
 
 
 @compiled()
 def add_foreign(clock: WarpClock, entry: int) -> None:
     """Keep a publication of another block; one that has to make way counts for everything."""
+    known = entry & ~(records.GLIMPSED | records.TOLD_IN_BLOCK)
     for index in range(records.FOREIGN_LENGTH):
-        if clock.foreign[index] == entry:
+        if (clock.foreign[index] == entry) | (clock.foreign[index] == known):
             return
     place = clock.foreign_count & (records.FOREIGN_LENGTH - 1)
     clock.acquired = max(clock.acquired, clock.foreign[place] & records.PUBLISHED)

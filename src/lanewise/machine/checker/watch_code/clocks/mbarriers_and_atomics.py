@@ -29,8 +29,10 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     in_cluster,
     lane_is_in,
     local_warp,
+    rank_of,
     row_of,
     warp_of,
+    watch_of,
 )
 from lanewise.machine.checker.watch_code.proxy.async_clocks import hand_over
 from lanewise.machine.checker.watch_code.proxy.phases import NOT_COMPLETE, arrive_at_phase, see_phase
@@ -179,6 +181,52 @@ def take_phase(strong: StrongAccess, publication: int, lane: int, arrivals: int,
         clock.glimpsed = max(clock.glimpsed, arrived.acquired)
 
 
+@inlined
+def glimpse(clock: WarpClock, epoch: int, is_mine: bool) -> None:
+    """A flag of the cluster, or of the own block, has shown everything up to an epoch."""
+    clock.glimpsed = max(clock.glimpsed, epoch)
+    clock.glimpsed_in_cluster = max(clock.glimpsed_in_cluster, epoch)
+    if is_mine:
+        clock.glimpsed_in_block = max(clock.glimpsed_in_block, epoch)
+
+
+@inlined
+def glimpse_own_block(watch: BlockWatch, entry: int, publication: int) -> None:
+    """Another block of the cluster has published what it knew of this one."""
+    clock, epoch = watch.clock, entry & records.PUBLISHED
+    local = local_warp(watch, epoch)
+    if entry & records.WHOLE != 0:
+        clock.glimpsed_seen = joined(clock.glimpsed_seen, epoch)
+    else:
+        clock.glimpsed_seen[local] = max(clock.glimpsed_seen[local], epoch)
+    if (local == clock.index) & (epoch > clock.returning):
+        clock.returning = epoch
+        clock.returning_by = publication
+
+
+@compiled()
+def take_chain(strong: StrongAccess, publisher: WarpClock, publication: int, is_mine: bool) -> None:
+    """A warp of the cluster, perhaps of the own block, has shown what it knew of other blocks.
+
+    It may know more now than when it published; what came after that is left out.
+    """
+    watch, epoch = strong.access.watch, publication & records.PUBLISHED
+    clock = watch.clock
+    glimpse(clock, min(max(publisher.acquired, publisher.glimpsed), epoch), is_mine)
+    for index in range(records.FOREIGN_LENGTH):
+        entry = publisher.foreign[index] & ~(records.GLIMPSED | records.TOLD_IN_BLOCK)
+        published = entry & records.PUBLISHED
+        if (published != 0) & (published < epoch):
+            if in_block(watch, local_warp(watch, published)):
+                glimpse_own_block(watch, entry, epoch)
+            elif in_cluster(watch, published) | is_mine:
+                learn(watch, strong.learners, published, is_own=False)
+                told = records.TOLD_IN_BLOCK if is_mine else 0
+                add_foreign(clock, entry | records.GLIMPSED | told)
+            else:
+                glimpse(clock, published, is_mine=False)
+
+
 @compiled()
 def take(strong: StrongAccess, publication: int, lane: int) -> None:
     """A lane has read a cell with a publication by a strong access."""
@@ -196,7 +244,10 @@ def take(strong: StrongAccess, publication: int, lane: int) -> None:
     to_members = to_all | (publication & records.WITHIN_CLUSTER != 0)
     of_member = to_members & (strong.scope != FOR_BLOCK) & in_cluster(watch, epoch)
     counts = (to_all & (strong.scope == FOR_ALL)) | of_member | is_mine
-    if counts & is_chain:
+    if is_chain & (of_member | is_mine):
+        publishers = watch_of(strong.access.frame.block.members[rank_of(watch, epoch)].block)
+        take_chain(strong, publishers.clocks[local_warp(publishers, epoch)], publication, is_mine)
+    if counts & is_chain & (is_mine | (not of_member)):
         strong.chained = max(strong.chained, epoch)
     if is_mine:
         # What the warp that published knows of the block; an atomic goes on with what others have published
@@ -213,8 +264,8 @@ def take(strong: StrongAccess, publication: int, lane: int) -> None:
         show(watch, shown, publisher, local, epoch)
         if follows_async():
             hand_over(watch, shown.words)
-    elif counts & (not is_chain):
-        add_foreign(clock, (publication & ~records.NARROW) | records.GLIMPSED)
+    elif counts & (of_member | (not is_chain)):
+        add_foreign(clock, (publication & ~(records.NARROW | records.CHAIN)) | records.GLIMPSED)
 
 
 # mbarriers --------------------------------------------------------------------------------------------------

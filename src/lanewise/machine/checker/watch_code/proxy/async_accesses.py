@@ -71,8 +71,8 @@ def is_same_copy(watch: BlockWatch, epoch: int) -> bool:
     """Return whether an earlier operation may write the same bytes again, without an order.
 
     Lanes of a warp that all issue one store write the same bytes to the same place (CUTLASS does so, and the
-    assembler makes a loop over the lanes). A row of a box may end within a cell, in which the same operation
-    then begins to fill in zeros.
+    assembler makes a loop over the lanes); so may blocks, as by plain stores of one value. A row of a box may
+    end within a cell, in which the same operation then begins to fill in zeros.
     """
     contents = operation(watch, watch.epoch).contents
     is_alike = (contents != 0) & (contents == operation(watch, epoch).contents)

@@ -238,9 +238,14 @@ def mixed(so_far: int, number: int) -> int:
 
 @inlined
 def contents_of(copy: AsyncOperation) -> int:
-    """Return a number that is the same for copies of the same bytes to the same place; it is not 0."""
+    """Return a number that is the same for stores of equal bytes to the same place; it is not 0.
+
+    Where the bytes come from does not matter: shared memory of one block begins where that of another did.
+    """
     is_box = copy.element_bytes != 0
-    digest = mixed(mixed(mixed(_FNV_OFFSET, copy.source), copy.target), copy.size)
+    digest = mixed(mixed(_FNV_OFFSET, copy.target), copy.size)
+    for number in range(copy.source_bytes // 8):
+        digest = mixed(digest, load_long(copy.source + number * 8))
     digest = mixed(mixed(digest, copy.tensor if is_box else 0), copy.shared_address if is_box else 0)
     for axis in (0, 1, 2, 3, 4):
         digest = mixed(digest, copy.coordinates[axis] if is_box else 0)

@@ -13,12 +13,30 @@ from lanewise.machine.checker.watch_code.watch_module import follows_async
 
 
 @inlined
+def was_heard_of(watch: BlockWatch, epoch: int) -> bool:
+    """Return whether the warp has read anything that the block of an epoch published after it.
+
+    A copy has read its source when its phase is complete, and those who saw that may have published it. If
+    nothing was published since the copy was issued, or nothing was read, no causality order leads from the
+    copy to the warp (PTX ISA, memory consistency model).
+    """
+    clock = watch.clock
+    is_known = max(clock.acquired, clock.glimpsed) >= epoch
+    block = warp_of(watch, epoch) // watch.warps
+    for index in range(records.FOREIGN_LENGTH):
+        published = clock.foreign[index] & records.PUBLISHED
+        is_later = (published >= epoch) & (published != 0)
+        is_known = is_known | (is_later and warp_of(watch, published) // watch.warps == block)
+    return is_known
+
+
+@inlined
 def phase_is_complete(watch: BlockWatch, copy: NotedOperation, epoch: int, me: int) -> bool:
     """Return whether a copy that an mbarrier counts is known to be complete: its phase is."""
     home = copy.home
     # Another cluster, or an earlier one: its mbarriers are not followed here.
     if (home.cluster_first != watch.cluster_first) | (epoch < home.start):
-        return True
+        return was_heard_of(watch, epoch)
     return phase_is_known(watch, home, copy.barrier, copy.phase, me, by_each=False)
 
 

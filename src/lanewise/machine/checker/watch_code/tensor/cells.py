@@ -294,7 +294,8 @@ def look_at_overwritten(
                 if (cell.extent != extent) & (is_told == 0):
                     is_told = 1
                     tell(frame, row, Suspicion.TENSOR_LOST, group, column, cell.written, cell.writer, me)
-    if (is_told == 0) & (lost == cells) & (extent & EXTENT_SUMS != 0) & (groups & EVERY_GROUP != 0):
+    # A product without columns, or beyond the last one, is a fault: there are no cells.
+    if (is_told == 0) & (lost == cells) & (lost > 0) & (extent & EXTENT_SUMS != 0):
         lowest = lowest_bit(groups)
         sums = tensor_cell(home, lowest, first)
         tell(frame, row, Suspicion.TENSOR_LOST, lowest, first, sums.written, sums.writer, me)
