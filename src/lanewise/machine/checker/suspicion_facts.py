@@ -308,7 +308,8 @@ class Facts:
             return self.order
         if self._mixed is not None:
             return f"make the access of {self._mixed.named(self.here_place)} atomic, too"
-        if self.other is not None and self.other.reach > Reach.BLOCK and self.space == "shared":
+        is_of_cluster = self.other is not None and self.other.reach > Reach.BLOCK and self.space == "shared"
+        if is_of_cluster and self.flow.has_mbarriers:
             return (
                 "arrive and wait with the scope of the cluster: mbarrier.arrive.release.cluster, "
                 "mbarrier.try_wait.acquire.cluster"
@@ -446,6 +447,9 @@ class Facts:
     @property
     def tensor_order(self) -> str:
         """What orders two threads that issue operations of the pipe, or makes them one."""
+        if self.op.has("dealloc"):
+            users = "let all threads that use the columns synchronise with the warp that frees them"
+            return f"{users}, before {self.here}"
         if self.other is not None and self.other.place.op is self.op and self.other.reach is Reach.WARP:
             why = f"each lane of the warp that comes to {self.here} issues one of its own"
             return f"let one lane issue it ({self.one_lane}): {why}"
