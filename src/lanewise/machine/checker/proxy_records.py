@@ -148,6 +148,9 @@ class AsyncClock(RecordLayout):
     wrote_global = per_lane()
     last_fence = per_lane()
     last_global_fence = per_lane()
+    #: The fences before these.
+    earlier_fence = per_lane()
+    earlier_global_fence = per_lane()
     #: The last fence.mbarrier_init of each lane, and the last ones that acquire and that release tensor maps.
     init_fenced = per_lane()
     map_fenced = per_lane()

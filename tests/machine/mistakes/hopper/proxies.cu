@@ -84,6 +84,26 @@ extern "C" __global__ void store_fence_after_flag(const float* x, float* y, int*
     }
 }
 
+//@ proxies | proxy | 1, 64 | f32[64], f32[32]=0, i32[2]=0 | a flag for each stage: that of the first is set before a fence, the next stage has its own
+extern "C" __global__ void store_fence_of_next_stage(const float* x, float* y, int* flags) {
+    __shared__ __align__(128) float s[2][32];
+    if (WARP == 0) {
+        s[0][T] = x[T];  //!
+        fence_async_shared();  //+
+        __syncwarp();
+        if (T == 0) release(flags);
+        s[1][T] = x[32 + T];
+        fence_async_shared();
+        __syncwarp();
+        if (T == 0) release(flags + 1);
+    } else if (T == 32) {
+        acquire(flags);
+        bulk_store(y, s[0], 128);  //!
+        bulk_commit();
+        bulk_wait<0>();
+    }
+}
+
 //@ proxies | proxy | 1, 64 | f32[32], f32[32]=0 | a lane that stores to the tile has no fence; one that stores elsewhere needs none
 extern "C" __global__ void store_fence_of_some_lanes(const float* x, float* y) {
     __shared__ __align__(128) float s[32];

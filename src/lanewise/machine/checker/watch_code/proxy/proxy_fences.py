@@ -50,9 +50,11 @@ def fence_proxies(frame: WarpFrame, site: int, active: int) -> None:
     last.warp = warp + 1
     last.epoch = watch.epoch
     if kind != OrderKind.PROXY_FENCE_SHARED:
+        clock.earlier_global_fence = choose(fencing, clock.last_global_fence, clock.earlier_global_fence)
         clock.last_global_fence = choose(fencing, watch.epoch, clock.last_global_fence)
         clock.covered_by_own_global_fence = joined(clock.covered_by_own_global_fence, watch.clock.seen)
     if kind != OrderKind.PROXY_FENCE_GLOBAL:
+        clock.earlier_fence = choose(fencing, clock.last_fence, clock.earlier_fence)
         clock.last_fence = choose(fencing, watch.epoch, clock.last_fence)
         clock.covered_by_own_fence = joined(clock.covered_by_own_fence, watch.clock.seen)
         fence_reads(watch, frame, active)
@@ -115,12 +117,16 @@ def fenced_by_own_warp(watch: BlockWatch, epoch: int, lanes: int, shared: bool) 
 
 @inlined
 def fenced_by_writers(watch: BlockWatch, epoch: int, lanes: int, shared: bool, me: int) -> bool:
-    """Return whether the lanes of another warp that wrote in an epoch have fenced, and `me` comes later."""
-    wrote = lanes_in(lanes)
-    fences = last_fences(async_clock(watch, local_warp(watch, epoch)), shared)
+    """Return whether the lanes of another warp that wrote in an epoch have fenced, and `me` comes later.
+
+    Of a lane that has fenced twice since, the first fence may be the one before `me`; it counts as such.
+    """
+    clock, wrote = async_clock(watch, local_warp(watch, epoch)), lanes_in(lanes)
+    fences = last_fences(clock, shared)
     if any_lane(wrote & (fences < epoch)):
         return False
-    return ordered(watch, largest(choose(wrote, fences, 0)), 0, lanes, me) == ORDERED
+    once = wrote & ((clock.earlier_fence if shared else clock.earlier_global_fence) < epoch)
+    return not any_lane(once) or ordered(watch, largest(choose(once, fences, 0)), 0, lanes, me) == ORDERED
 
 
 @inlined
