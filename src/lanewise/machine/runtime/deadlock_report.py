@@ -33,6 +33,15 @@ _AWAITED = {
     abi.WAITS_FOR_COLUMNS: "for free columns of tensor memory",
 }
 
+#: The instructions at which lanes wait so; others are those of block barriers.
+_WAITS = {
+    abi.WAITS_FOR_PHASE: (Waits.PHASE,),
+    abi.WAITS_FOR_WARPGROUP: (Waits.WARPGROUP,),
+    abi.WAITS_FOR_CLUSTER: (Waits.CLUSTER,),
+    abi.WAITS_FOR_SIBLINGS: (Waits.MEMBERS, Waits.WARP, Waits.WARPGROUP, Waits.COLUMNS),
+    abi.WAITS_FOR_COLUMNS: (Waits.COLUMNS,),
+}
+
 
 class WaitingLane(NamedTuple):
     """A lane that waits when a launch is deadlocked: where it goes on, and what it waits for."""
@@ -120,12 +129,11 @@ def waiting_lanes(launch: LaunchState, stuck: list[BlockState]) -> Iterator[Wait
 def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str, int]:
     """Return the message of a deadlock (who waits for what, and what mends it), its kind, its first line."""
     stuck = [member for member in (state.members or [state]) if not member[BlockRecord.ended]]
-    lines = launch.compiled.launch_info.lines
     lanes = list(waiting_lanes(launch, stuck))
-    counts = Counter((lines[lane.basic_block], lane.reason) for lane in lanes)
+    counts = Counter((_line_of_wait(launch, lane), lane.reason) for lane in lanes)
     waits = "; ".join(
         f"{count} thread{'s wait' if count != 1 else ' waits'} "
-        f"{_AWAITED.get(reason, f'at barrier {reason}')} before {_line(launch, line)}"
+        f"{_AWAITED.get(reason, f'at barrier {reason}')}, {_line(launch, line)}"
         for (line, reason), count in sorted(counts.items())
     )
     lacking, short = lacking_barriers(launch, lanes), short_barriers(launch, lanes)
@@ -141,7 +149,7 @@ def describe_deadlock(launch: LaunchState, state: BlockState) -> tuple[str, str,
         f"block {stuck[0].ctaid}" if len(stuck) == 1 else f"blocks {', '.join(str(b.ctaid) for b in stuck)}"
     )
     cause = first_cause(launch, lanes)
-    first = lines[cause.basic_block] if cause else min((line for line, _ in counts), default=0)
+    first = _line_of_wait(launch, cause) if cause else min((line for line, _ in counts), default=0)
     message = f"deadlock in {where}: {'; '.join((*known, waits))}{missing}{exited}"
     return f"{message}\n{MEND}{_mend(launch, lanes, lacking, short)}", "deadlock", first
 
@@ -350,7 +358,7 @@ def short_barriers(launch: LaunchState, lanes: list[WaitingLane]) -> list[ShortB
         if lane.reason < _NAMED_BARRIERS:
             groups.setdefault((lane.block[BlockRecord.linear], lane.reason), []).append(lane)
     for (linear, number), there in groups.items():
-        op = _barrier_before(launch, there[0])
+        op = _awaited(launch, there[0])
         if op is None or len(op.operands) != 2:  # one of all threads, or one that counts a predicate
             continue
         count = _value(op.operands[1], there[0])
@@ -373,13 +381,25 @@ def short_barriers(launch: LaunchState, lanes: list[WaitingLane]) -> list[ShortB
 _NAMED_BARRIERS = 16
 
 
-def _barrier_before(launch: LaunchState, lane: WaitingLane) -> Op | None:
-    """Return the barrier of the block at which a lane waits."""
-    for block in launch.compiled.blocks:
-        waits = block.op is not None and block.op.record.waits is Waits.BARRIER
-        if waits and block.following and block.following.number == lane.basic_block:
-            return block.op
-    return None
+def _awaited(launch: LaunchState, lane: WaitingLane) -> Op | None:
+    """Return the instruction at which a lane waits; None if it is not known.
+
+    Barriers of the block and of the cluster end the basic block before the one with which the lane goes on;
+    the others are executed in that one, when what they wait for has come.
+    """
+    blocks = launch.compiled.blocks
+    if lane.reason < _NAMED_BARRIERS or lane.reason == abi.WAITS_FOR_CLUSTER:
+        before = (block.op for block in blocks if block.following is blocks[lane.basic_block])
+        ops = [op for op in before if op is not None]
+    else:
+        ops = list(blocks[lane.basic_block].executed)
+    return next((op for op in ops if op.record.waits in _WAITS.get(lane.reason, (Waits.BARRIER,))), None)
+
+
+def _line_of_wait(launch: LaunchState, lane: WaitingLane) -> int:
+    """Return the line of the PTX at which a lane waits, or else that with which it goes on."""
+    op = _awaited(launch, lane)
+    return op.line if op is not None else launch.compiled.launch_info.lines[lane.basic_block]
 
 
 def _value(operand: ResolvedOperand, lane: WaitingLane) -> int:
@@ -433,8 +453,7 @@ def _phase(block: BlockState, rank: int, offset: int) -> Phase | None:
 
 def _awaited_barrier(launch: LaunchState, waiting: WaitingLane) -> int | None:
     """Return the address of the mbarrier that a lane waits for in a basic block; None if it is not known."""
-    ops = launch.compiled.blocks[waiting.basic_block].ops
-    op = next((op for op in ops if op.record.waits is Waits.PHASE), None)
+    op = _awaited(launch, waiting)
     if op is None:
         return None
     base = op.address(1).base
