@@ -32,7 +32,7 @@ from lanewise.machine.checker.watch_code.watch_module import (
     clear_bytes,
 )
 from lanewise.machine.program.memory_accesses import MBARRIER_BYTES
-from lanewise.machine.warp_ops.mbarrier import MOST, PENDING, READY
+from lanewise.machine.warp_ops.mbarrier import BEFORE, BEFORE_BITS, MOST, PENDING
 
 #: The bit of an mbarrier object that is its parity.
 PARITY_BIT = 63
@@ -67,7 +67,7 @@ def phase_of(barrier: FollowedBarrier, number: int) -> PhaseRecord:
 @inlined
 def is_initialised(word: int) -> bool:
     """Return whether a word of memory is an mbarrier object that is in use."""
-    return (word >> READY) & 1 != 0
+    return (word >> BEFORE) & ((1 << BEFORE_BITS) - 1) != 0
 
 
 # which mbarriers there are ----------------------------------------------------------------------------------
