@@ -486,8 +486,8 @@ extern "C" __global__ void k(const float* x, float* y, int n) {
         ),
         (
             3,
-            "full[1] lacks 1 of 1 arrivals in its phase of parity 1 (arrivals come from {}:14), and no thread "
-            "has seen that its phase of parity 0 is complete",
+            "full[1] lacks 1 of 1 arrivals in its phase of parity 1 (arrivals come from {}:14), and no "
+            "thread has seen that its phase of parity 0 is complete",
             "wait for parity 0 of full[1], if the phase is meant that is complete: ",
         ),
         (
@@ -507,6 +507,62 @@ def test_what_only_waits_for_others_is_not_the_cause(
     last = checked(STAGES, wrong, 1, 160, x, y, 6)[-1]
     assert cause.format(folder / "k.cu") in last.message.partition(" threads wait")[0], last.message
     assert last.mend.startswith(mend.format(folder / "k.cu")), last.mend
+
+
+ROUNDS = r"""
+extern "C" __global__ void k(const int* x, int* y) {
+  __shared__ __align__(128) int tile[6][32];
+  __shared__ u64 full;
+  int t = threadIdx.x;
+  if (t == 0) { init(&full, 1); init_fence(); }
+  __syncthreads();
+  for (int i = 0; i < 6; i++) {
+    if (t == 0) { expect(&full, 128); bulk(tile[i], x + i * 32, 128, &full); }
+    wait(&full, i & 1);
+    y[i * 128 + t] = tile[i][t % 32];
+    if (!BUG(1)) __syncthreads();
+  }
+}"""
+
+
+def test_threads_that_miss_a_phase_need_a_barrier(checked: Checked) -> None:
+    x, y = np.arange(192, dtype=np.int32), np.zeros(768, np.int32)
+    assert checked(ROUNDS, 0, 1, 128, x, y) == []
+    last = checked(ROUNDS, 1, 1, 128, x, y)[-1]
+    assert last.mend.endswith(
+        ", or wait for it once less; if these threads missed a phase while others went on, let all meet at a "
+        "barrier in each round"
+    )
+
+
+PAIR = r"""
+extern "C" __global__ __cluster_dims__(2, 1, 1) void k(int* y, int n) {
+  __shared__ u64 full;
+  if (threadIdx.x == 0) { init(&full, 1); init_fence(); }
+  cluster_sync();
+  if (threadIdx.x == 0 && (BUG(1) || rank() == 0))
+    for (int i = 0; i < 2; i++) {
+      if (rank() == 0) arrive(&full);
+      wait(&full, i);
+      if (n > 2)
+        asm volatile("{ .reg .pred p; setp.ne.u32 p, %3, 0;"
+          "tcgen05.mma.cta_group::2.kind::f16 [%0], %1, %1, %2, p; }" :: "r"(n), "l"((u64)n), "r"(n), "r"(i) : "memory");
+    }
+  cluster_sync();
+  y[threadIdx.x] = 1;
+}"""
+
+
+def test_the_first_block_of_a_pair_alone_waits_also_after_an_even_number_of_phases(
+    checked: Checked, folder: Path
+) -> None:
+    assert checked(PAIR, 0, 2, 32, np.zeros(32, np.int32), 1, arch="sm_100a") == []
+    last = checked(PAIR, 1, 2, 32, np.zeros(32, np.int32), 1, arch="sm_100a")[-1]
+    assert last.mend == (
+        "let the first block of the pair (even rank) alone wait for full of the block of rank 1 and issue "
+        f"what follows ({folder}/k.cu:12): the mbarrier of that block counts what arrives and what the "
+        "copies bring"
+    )
 
 
 CROSSED = r"""

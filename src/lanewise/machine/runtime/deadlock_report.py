@@ -105,7 +105,7 @@ class LackingBarrier(NamedTuple):
     @property
     def is_missed(self) -> bool:
         """Whether threads wait for a phase, and nobody has seen that the one before is complete."""
-        return self.phase.before is Before.UNSEEN
+        return self.phase.is_untouched and self.phase.before is Before.UNSEEN
 
     @property
     def is_told_to_first_block(self) -> bool:
@@ -330,11 +330,8 @@ def _mend_of_phase(graph: WaitGraph, first: LackingBarrier) -> str:
         )
     if first.is_overrun_at_once:
         return f"initialise {name} with the number of threads that arrive, or let {phase.expected} of them do"
-    if first.is_overrun or (first.is_missed and not phase.parity):
-        return (
-            f"initialise {name} with the number of arrivals of a phase, or let no more than {phase.expected} "
-            f"come ({arrivals}); or wait for each of its phases"
-        )
+    if first.is_overrun or first.is_missed:
+        return _mend_of_overrun(graph, first, name, arrivals)
     if phase.pending:
         return _mend_of_arrivals(graph, first, name, arrivals)
     if phase.bytes > 0:
@@ -354,25 +351,51 @@ def _mend_of_phase(graph: WaitGraph, first: LackingBarrier) -> str:
     return f"wait for the parity of the phase that {name} is in: it changes with each phase, 0, 1, 0, …"
 
 
+def _mend_of_overrun(graph: WaitGraph, first: LackingBarrier, name: str, arrivals: str) -> str:
+    """Return what lets threads see each phase of an mbarrier: the parity of their wait, or its count."""
+    phase = first.phase
+    fewer = (
+        f"initialise {name} with the number of arrivals of a phase, or let no more than {phase.expected} "
+        f"come ({arrivals})"
+    )
+    if first.is_overrun:
+        return (
+            f"{fewer}; if the same threads arrive in two rounds, a wait is missing there or passes too early"
+        )
+    other = (
+        f"wait for parity {1 - phase.parity} of {name}, if the phase is meant that is complete: the first "
+        "phase has parity 0, the next one 1, and so on"
+    )
+    if _has_more_senders(graph, first):
+        return f"{fewer}; or {other}"
+    return f"{other}; or let {phase.pending} arrive once more" if phase.pending else other
+
+
+def _has_more_senders(graph: WaitGraph, barrier: LackingBarrier) -> bool:
+    """Return whether more instructions of the source arrive at an mbarrier than it expects arrivals."""
+    arrivals = graph.senders(barrier.offset)[0]
+    # Of a loop that was unrolled, each counts once.
+    written = {(op.opcode, op.modifiers, _lines(graph.launch, [op])) for op in arrivals}
+    return len(written) > barrier.phase.expected
+
+
 def _mend_of_arrivals(graph: WaitGraph, first: LackingBarrier, name: str, arrivals: str) -> str:
     """Return what completes a phase that lacks arrivals."""
     phase = first.phase
-    if phase.is_untouched and phase.parity and first.is_missed:
-        return (
-            f"wait for parity 0 of {name}, if the phase is meant that is complete: the first phase has "
-            f"parity 0, the next one 1, and so on; or let {phase.pending} arrive once more"
-        )
     if not graph.senders(first.offset)[0]:
         return f"let {phase.pending} arrive at {name} in each phase: no instruction of the kernel does"
     if phase.is_untouched and phase.before is not Before.NONE:
         nobody = first.release is Release.NOBODY
         lines = f"{arrivals}, where no thread that waits comes any more" if nobody else arrivals
-        return f"let {phase.pending} arrive at {name} once more ({lines}), or wait for it once less"
+        mend = f"let {phase.pending} arrive at {name} once more ({lines}), or wait for it once less"
+        missed = (
+            "; if these threads missed a phase while others went on, let all meet at a barrier in each round"
+        )
+        return mend + missed if len(graph.waiters) == 1 else mend
     come = phase.expected - phase.pending
     fewer = f", or initialise {name} with {come}" if come else ""
-    fewer += (
-        ", if no other block uses what it guards" if come and graph.launch.shape.cluster_blocks > 1 else ""
-    )
+    if come and graph.launch.shape.cluster_blocks > 1:
+        fewer += ", if no other block uses what it guards"
     return f"let {phase.pending} more arrive at {name} in each phase ({arrivals}){fewer}"
 
 
@@ -583,7 +606,7 @@ def lack_in_words(graph: WaitGraph, barrier: LackingBarrier) -> str:
     missed = ""
     if barrier.is_missed:
         missed = f", and no thread has seen that its phase of parity {1 - phase.parity} is complete"
-        missed += f": {too_many}" if not phase.parity else ""
+        missed += f": {too_many}" if _has_more_senders(graph, barrier) else ""
     return f"the mbarrier at {barrier.name} lacks {phase}{which}{senders_named}{missed}"
 
 
