@@ -141,6 +141,15 @@ def phase_of_commit(home: BlockWatch, number: int, word: int) -> int:
 
 
 @inlined
+def check_commit(
+    frame: WarpFrame, row: int, barrier: FollowedBarrier, phase: int, lane: int, word: int
+) -> None:
+    """Report a commit that arrives in a later phase: those under way complete this one without it."""
+    if (phase > barrier.phase) & (watch_of(frame.block).cluster_blocks == 1):
+        suspect(Suspicion.ARRIVAL_UNORDERED, frame, row, lane, barrier.offset, word & MOST, 0)
+
+
+@inlined
 def check_initialised(
     frame: WarpFrame, row: int, home: BlockWatch, number: int, lane: int, address: int
 ) -> None:
