@@ -75,20 +75,21 @@ class LackingBarrier(NamedTuple):
         """How likely it is what the others wait for: 0 is the surest.
 
         Bytes come from copies, which are over. A thread that waits for a phase, while nobody has seen the one
-        before, has missed it. Arrivals of which a part has come are of threads that would have come, too.
-        Where nothing has come, those who send it mostly wait themselves.
+        before, has missed it. Arrivals of which a part has come are of threads that would have come, too, if
+        they do not wait for something else. Where nothing has come, those who send it mostly wait themselves.
         """
         phase = self.phase
-        announced = phase.bytes > 0 and not phase.pending
+        announced, is_partial = phase.bytes > 0 and not phase.pending, 0 < phase.pending < phase.expected
         signs = (
             self.is_overrun or self.is_overrun_at_once,
             self.is_told_to_first_block,
             phase.bytes < 0 and (not phase.pending or self.release is Release.NOBODY),
             announced and not self.copies_wait,
             self.is_missed,
-            0 < phase.pending < phase.expected,
-            announced,
+            is_partial and self.release is not Release.OTHERS,
             self.release is Release.NOBODY,
+            is_partial,
+            announced,
         )
         return signs.index(True) if any(signs) else _NO_SIGN
 
@@ -115,7 +116,7 @@ class LackingBarrier(NamedTuple):
 
 
 #: Suspicions: an mbarrier to which announced bytes have not come, and one that shows nothing.
-_BYTES_MISSING, _NO_SIGN = 3, 8
+_BYTES_MISSING, _NO_SIGN = 3, 9
 
 
 class ShortBarrier(NamedTuple):
