@@ -535,6 +535,35 @@ def test_threads_that_miss_a_phase_need_a_barrier(checked: Checked) -> None:
     )
 
 
+CIRCLE = r"""
+extern "C" __global__ void k(int* y) {
+  __shared__ u64 a, b;
+  if (threadIdx.x == 0) { init(&a, 32); init(&b, 32); }
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    if (BUG(1)) wait(&b, 0);
+    arrive(&a);
+    if (!BUG(1)) wait(&b, 0);
+  } else {
+    wait(&a, 0);
+    arrive(&b);
+  }
+  y[threadIdx.x] = 1;
+}"""
+
+
+def test_of_a_circle_the_mend_says_who_releases_what(checked: Checked, folder: Path) -> None:
+    assert checked(CIRCLE, 0, 1, 64, np.zeros(64, np.int32)) == []
+    (finding,) = checked(CIRCLE, 1, 1, 64, np.zeros(64, np.int32))
+    assert "64 threads" not in finding.message and "32 threads wait" in finding.message
+    parts = (
+        f"a is released at {folder}/k.cu:8, by threads that wait for b",
+        f"b is released at {folder}/k.cu:12, by threads that wait for a",
+    )
+    start = "find out which of these must come first, and compare the stages and parities of these waits: "
+    assert finding.mend in (start + "; ".join(parts), start + "; ".join(reversed(parts)))
+
+
 PAIR = r"""
 extern "C" __global__ __cluster_dims__(2, 1, 1) void k(int* y, int n) {
   __shared__ u64 full;
@@ -561,7 +590,7 @@ def test_the_first_block_of_a_pair_alone_waits_also_after_an_even_number_of_phas
     last = checked(PAIR, 1, 2, 32, np.zeros(32, np.int32), 1, arch="sm_100a")[-1]
     assert last.mend == (
         "let the first block of the pair (even rank) alone wait for full of the block of rank 1 and issue "
-        f"what follows ({folder}/k.cu:12): the mbarrier of that block counts what arrives and what the "
+        f"what follows ({folder}/k.cu:13): the mbarrier of that block counts what arrives and what the "
         "copies bring"
     )
 
