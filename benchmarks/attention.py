@@ -23,7 +23,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import lanewise as lw
 from lanewise.formats import bf16
-from lanewise.linalg.kernels.attention.launches import launch_of, traits_of
+from lanewise.linalg.kernels.attention.kernel import launch_of, traits_of
 from lanewise.linalg.kernels.attention.sizes import HEAD_SIZES, Sizes, Tile
 
 HEADS, TOKENS = 16, 16384

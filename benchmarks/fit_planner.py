@@ -28,12 +28,10 @@ from planner_sweep import plan_of_text, text_of
 from random_shapes import Shape
 
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.planning.cases import joined, plan_columns, problem_columns
-from lanewise.linalg.planning.costs import H200
 from lanewise.linalg.planning.gpus import GPUS, Gpu
-from lanewise.linalg.planning.model import Case, Costs, expected
-from lanewise.linalg.planning.sizes import problem_of_sizes
+from lanewise.linalg.planning.model import H200, Case, Costs, expected, joined, plan_columns, problem_columns
 from lanewise.linalg.problem import Problem
+from lanewise.linalg.rules import problem_of_sizes
 
 #: Of a plan's weight: by what share slower than the best counts half. How much what a whole product's times
 #: are off by counts, beside the differences between its plans; how much it counts if a cost changes e-fold.

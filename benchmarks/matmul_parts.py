@@ -22,13 +22,13 @@ from gpu_times import save, timed
 
 import lanewise as lw
 from lanewise.lang.tiles.pipeline import Pipeline
+from lanewise.linalg.arrays import Pointers
 from lanewise.linalg.kernels.family import run
 from lanewise.linalg.kernels.hopper import kernel, mainloop, operand_tiles
 from lanewise.linalg.kernels.hopper.launches import launches
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.planner import plan_of
-from lanewise.linalg.planning.sizes import problem_of_sizes
-from lanewise.linalg.pointers import Pointers
+from lanewise.linalg.rules import problem_of_sizes
 
 WORKSPACE_BYTES, SLEPT_CYCLES = 96 << 20, 300_000
 SHAPES = (

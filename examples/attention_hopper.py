@@ -18,7 +18,7 @@ import ml_dtypes
 import numpy as np
 
 import lanewise as lw
-from lanewise.linalg.kernels.attention.launches import launch_of, traits_of
+from lanewise.linalg.kernels.attention.kernel import launch_of, traits_of
 from lanewise.linalg.kernels.attention.sizes import Sizes
 
 #: Multiprocessors of a small GPU: its blocks have more than one tile of queries each.

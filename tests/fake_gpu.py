@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lanewise import gpu
-from lanewise.gpu import arrays, device, driver, faults, loading, plan
+from lanewise.gpu import arrays, device, driver, loading, plan
 
 
 class FakeDriver:
@@ -67,7 +67,7 @@ class FakeDriver:
         return 100 + arguments[0] if name == "cuDevicePrimaryCtxRetain" else 7
 
     def error(self, status: int, kernel: str = "") -> gpu.GpuError:
-        return faults.fault(
+        return driver.fault(
             {700: "CUDA_ERROR_ILLEGAL_ADDRESS", 1: "CUDA_ERROR_INVALID_VALUE"}[status], "", kernel
         )
 

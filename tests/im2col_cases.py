@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import lanewise as lw
-from lanewise.isa.im2col_map import Im2colTensor
+from lanewise.isa.tensor_map import Im2colTensor
 from tensor_copy_cases import (
     FILLS,
     IMAGE,

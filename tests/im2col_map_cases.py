@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from lanewise.isa.im2col_map import Im2colTensor
+from lanewise.isa.tensor_map import Im2colTensor
 from lanewise.isa.tensor_map_fields import (
     CORNER_BITS,
     ELEMENT_TYPES,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lanewise.ptx.tools.nvrtc_library import load
+from lanewise.ptx.tools.runtime_compiler import load
 
 
 def need_nvrtc() -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lanewise.isa.tensor_map import TiledTensor
+from lanewise.isa.tensor_map import MOST_BOX_BYTES, TiledTensor, address_violation
 from lanewise.isa.tensor_map_fields import (
     ELEMENT_TYPES,
     FILLS,
@@ -22,7 +22,6 @@ from lanewise.isa.tensor_map_fields import (
     PACKED_TYPES,
     SWIZZLES,
 )
-from lanewise.isa.tensor_map_rules import MOST_BOX_BYTES, address_violation, violation
 
 #: Names by the driver's numbers.
 _TYPES = {each.driver_code: each.name for each in ELEMENT_TYPES.values()}
@@ -90,7 +89,7 @@ class Call(NamedTuple):
     def broken_rule(self) -> str | None:
         """The rule that it breaks, in words; None if lanewise encodes it."""
         tensor = self.tensor
-        return violation(tensor) or address_violation(tensor.interleave, self.address)
+        return tensor.violation() or address_violation(tensor.interleave, self.address)
 
 
 def random_tensor(chance: random.Random) -> tuple[TiledTensor, int]:

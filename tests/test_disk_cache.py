@@ -69,7 +69,11 @@ print(len(compilations))
 
 #: One change of the source for each room, after which the kernel has another answer.
 CHANGES = {
-    "ptx": ("ptx/syntax/constants.py", "int(digits, base) if", 'int(digits, base) + (digits == "40") if'),
+    "ptx": (
+        "ptx/syntax/operand_parser.py",
+        "int(digits, base) if",
+        'int(digits, base) + (digits == "40") if',
+    ),
     "isa": ("isa/fragments.py", "[(2, m), pair, stripes, (n // 8", "[pair, (2, m), stripes, (n // 8"),
     "layout": (  # a linear coordinate counts along the last mode first
         "layout/coordinates.py",

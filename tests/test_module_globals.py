@@ -9,7 +9,7 @@ import pytest
 
 import lanewise as lw
 from lanewise.gpu import assemble, device, driver, loading
-from lanewise.ptx.cuda_declarations import declared_variable
+from lanewise.ptx.cuda_types import declared_variable
 from nvrtc import need_nvrtc
 
 SOURCE = r"""

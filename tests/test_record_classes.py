@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lanewise.ptx.model import directives, function, operands, statements, variables
+from lanewise.ptx.model import directives, function, statements
 from lanewise.records import record
 
 
@@ -95,7 +95,7 @@ def test_missing_and_unknown_arguments_are_refused() -> None:
         Place(1, row=2)  # type: ignore[call-arg]  # there is no row
 
 
-@pytest.mark.parametrize("module", [operands, variables, directives, statements, function])
+@pytest.mark.parametrize("module", [directives, statements, function])
 def test_classes_of_ptx_are_records_with_slots(module: Any) -> None:
     """A class that `dataclasses` makes there would cost each new process a millisecond."""
     classes = [each for each in vars(module).values() if isinstance(each, type)]

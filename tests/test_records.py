@@ -273,6 +273,19 @@ def test_docs_may_say_how_many_kernels_for_blackwell_a_check_accuses() -> None:
         assert row in text, row
 
 
+def test_docs_may_say_on_which_commit_silent_kernels_for_blackwell_were_checked() -> None:
+    rows: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for each in record("blackwell_checks")["programs"]:
+        rows.setdefault((each["project"], each["program"].rpartition(", ")[0]), []).append(each)
+    newest = {
+        each["commit"][:8]
+        for (project, _), kernel in rows.items()
+        if not project.endswith((", mended", "3.6.0")) and {row["verdict"] for row in kernel} == {"right"}
+        for each in kernel
+    }
+    assert len(newest) == 1 and f"on commit {newest.pop()}, were made" in page("docs/blackwell.md")
+
+
 def test_docs_may_say_that_cases_agree_with_consan() -> None:
     seen = record("consan")
     cases = seen["cases"]

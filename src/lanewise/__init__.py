@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from lanewise.lang.frontend.annotations import *  # noqa: F403 (formats are types, too: `x: lw.f32`)
     from lanewise.launch import address
     from lanewise.linalg.attention import attention
-    from lanewise.linalg.block_scaling.formats import SwizzledScales
+    from lanewise.linalg.block_scaling import SwizzledScales
     from lanewise.linalg.epilogue_function import epilogue
     from lanewise.linalg.grouped_matmul import grouped_matmul
     from lanewise.linalg.matmul import matmul, plan
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from lanewise.ptx import Module, cuda, load
     from lanewise.ptx.textures import surface, texture
     from lanewise.tensor_maps import encode_im2col, encode_tiled, tensor_map
-    from lanewise.traces.run import trace
+    from lanewise.traces.trace import trace
     from lanewise.tuning import AutotunedKernel, Timing, autotune, benchmark
     from lanewise.virtual_gpu.session import virtual_gpu
 else:
@@ -102,10 +102,10 @@ _HOMES = {
     "linalg.matmul": "matmul plan",
     "linalg.quantize": "quantize",
     "linalg.sparsify": "sparsify",
-    "linalg.block_scaling.formats": "SwizzledScales",
+    "linalg.block_scaling": "SwizzledScales",
     "linalg.tune": "tune",
     "isa.sparsity": "prune_2_4",
-    "traces.run": "trace",
+    "traces.trace": "trace",
     "tuning.autotuning": "AutotunedKernel autotune",
     "tuning.benchmarking": "Timing benchmark",
 }

@@ -141,7 +141,9 @@ def package_digest() -> str:
     True
     """
     sources = _first_sources()
-    latest = max((_last_change(source) for source in sources), default=IMPORTED)
+    # Windows gives the time when the file was made in the place of the time of its last change.
+    changes = (source.modified if sys.platform == "win32" else source.changed for source in sources)
+    latest = max(changes, default=IMPORTED)
     if latest > IMPORTED - _CLOCK_LAG:
         return ""
     name = _first_stamp()[:_NAME_DIGITS] + ".digest"
@@ -192,11 +194,6 @@ def _is_unchanged() -> bool:
         end = time.monotonic()
         _next_look = end + max(_LOOK_SECONDS, (end - begin) / _LOOK_SHARE)
     return True
-
-
-def _last_change(source: Source) -> int:
-    # Windows gives the time when the file was made in the place of the time of its last change.
-    return source.modified if sys.platform == "win32" else source.changed
 
 
 def _sources() -> tuple[Source, ...]:

@@ -4,8 +4,8 @@ Instructions compute, emit and draw themselves, although `isa/` imports none of 
 `lanewise/providers.py` says which function does a task; it is loaded when first asked for.
 
 The object that a task is about (an instruction, an operand, a kernel) is of a room further down, whose types
-cannot be named here: it is an `object`, or Any where a protocol has to fit the function. So are operands and
-options, which the function itself checks. What a function returns is typed; a value inside a kernel, which is
+cannot be named here: it is Any, so that the function's own type fits. Operands and options, which the
+function itself checks, are an `object`. What a function returns is typed; a value inside a kernel, which is
 handed on as it is, is an `object`.
 """
 
@@ -164,11 +164,11 @@ GEMM: EntryPoint[Compute] = EntryPoint("gemm")
 #: What an instruction that moves a matrix does with arrays: ldmatrix, stmatrix, movmatrix.
 MOVE: EntryPoint[Callable[..., AnyArray]] = EntryPoint("move")
 #: How far an instruction's computed bits can be trusted on an arch, in words.
-INSTRUCTION_FIDELITY: EntryPoint[Callable[[object, str], str]] = EntryPoint("fidelity")
+INSTRUCTION_FIDELITY: EntryPoint[Callable[[Any, str], str]] = EntryPoint("fidelity")
 #: The model of an instruction's arithmetic on an arch.
-INSTRUCTION_MODEL: EntryPoint[Callable[[object, str], ArithmeticModel]] = EntryPoint("model arithmetic")
+INSTRUCTION_MODEL: EntryPoint[Callable[[Any, str], ArithmeticModel]] = EntryPoint("model arithmetic")
 #: Where a GPU may give other bits for a kernel, for an arch or the kernel's own.
-KERNEL_FIDELITY: EntryPoint[Callable[[object, str | None], Sequence[FidelityNote]]] = EntryPoint(
+KERNEL_FIDELITY: EntryPoint[Callable[[Any, str | None], Sequence[FidelityNote]]] = EntryPoint(
     "kernel fidelity"
 )
 #: An object's picture as SVG; and printed as LaTeX.
@@ -179,20 +179,20 @@ SASS_LISTING: EntryPoint[SassListing] = EntryPoint("list machine code")
 #: A kernel or a module as HTML, as notebooks show it.
 SHOW_HTML: EntryPoint[Callable[[object], str]] = EntryPoint("show kernels")
 #: A kernel with what stands in `kernel[grid, block]`.
-LAUNCH: EntryPoint[Callable[[object, object], Launchable]] = EntryPoint("launch")
+LAUNCH: EntryPoint[Callable[[Any, object], Launchable]] = EntryPoint("launch")
 #: The variables of a module by name, read and written where its kernels run.
-GLOBALS: EntryPoint[Callable[[object], MutableMapping[str, Any]]] = EntryPoint("reach a module's variables")
+GLOBALS: EntryPoint[Callable[[Any], MutableMapping[str, Any]]] = EntryPoint("reach a module's variables")
 #: The device address of an array, on the CPU machine or on its GPU; messages name who asked for it.
 DEVICE_ADDRESS: EntryPoint[Callable[[object, str], int]] = EntryPoint("give an array a device address")
 #: Inside a kernel: an instruction emitted.
 EMIT: EntryPoint[Emit] = EntryPoint("emit")
 #: Inside a kernel: a fragment of an operand, with one value in every element, or made of registers.
-FULL_FRAGMENT: EntryPoint[Callable[[object, object], object]] = EntryPoint("fragment")
-FRAGMENT_OF_REGISTERS: EntryPoint[Callable[[object, object], object]] = EntryPoint("registers")
+FULL_FRAGMENT: EntryPoint[Callable[[Any, object], object]] = EntryPoint("fragment")
+FRAGMENT_OF_REGISTERS: EntryPoint[Callable[[Any, object], object]] = EntryPoint("registers")
 #: Inside a kernel: the slice of a tiled MMA or copy that a traced thread index takes.
-THREAD_SLICE: EntryPoint[Callable[[object, object], object]] = EntryPoint("slice tiles")
+THREAD_SLICE: EntryPoint[Callable[[Any, object], object]] = EntryPoint("slice tiles")
 #: Inside a kernel: a number, or a traced value converted, in a format.
-NUMBER: EntryPoint[Callable[[object, object], object]] = EntryPoint("number")
+NUMBER: EntryPoint[Callable[[Any, object], object]] = EntryPoint("number")
 
 
 class Drawn:

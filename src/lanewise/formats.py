@@ -22,30 +22,6 @@ if TYPE_CHECKING:
 
     Words = npt.NDArray[np.unsignedinteger[Any]]
 
-__all__ = [
-    "FORMATS",
-    "Format",
-    "b1",
-    "bf16",
-    "e2m1",
-    "e2m3",
-    "e3m2",
-    "e4m3",
-    "e5m2",
-    "f16",
-    "f32",
-    "f64",
-    "format_of",
-    "s4",
-    "s8",
-    "s32",
-    "tf32",
-    "u4",
-    "u8",
-    "ue4m3",
-    "ue8m0",
-]
-
 
 def as_array(values: object, what: str) -> AnyArray:
     """The values as a NumPy array, or an error if they are none (rows of unequal length, say).

@@ -166,48 +166,38 @@ class Configured:
                 status = native(arguments, self._current_stream(self._ordinal))
                 if not status:
                     return
-            self._run(arguments, stream, **options)
+            self._run(arguments, stream, options)
         except LanewiseError as error:
             shorten(error)
             raise
 
-    def _run(
-        self,
-        arguments: tuple[object, ...],
-        stream: object,
-        arch: str | None = None,
-        steps: int | None = None,
-        progress: Progress | None = None,
-        executor: Executor | None = None,
-        schedule: str | int | None = None,
-        unchecked: bool = False,
-        **unknown: object,
-    ) -> None:
-        if unknown:
+    def _run(self, arguments: tuple[object, ...], stream: object, options: Options) -> None:
+        unknown = next((name for name in options if name not in Options.__annotations__), None)
+        if unknown is not None:
             raise TypeError(
-                f"{self.entry.demangled} has no option {next(iter(unknown))!r}: arguments go by position, "
+                f"{self.entry.demangled} has no option {unknown!r}: arguments go by position, "
                 "and options are arch, cluster, executor, progress, schedule, steps, stream and unchecked"
             )
-        options = {
-            "arch": arch, "steps": steps, "progress": progress, "executor": executor, "schedule": schedule,
-            "unchecked": is_set("unchecked", unchecked) or None,
-        }  # fmt: skip
-        if not any(value is not None for value in options.values()) and self.warm(arguments, stream):
+        given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        if "unchecked" in given and not is_set("unchecked", given["unchecked"]):
+            del given["unchecked"]
+        if not given and self.warm(arguments, stream):
             return
-        if _is_observed(self, arguments, options | {"stream": stream}):
+        if _is_observed(self, arguments, given | {"stream": stream}):
             return
         if refused := shape_refusals(self.entry.function, self.shape):
             raise LanewiseError(refused[0])
-        if not unchecked:
+        if not given.pop("unchecked", False):
             require_signature(self.entry, arguments)
-        if stream is not None or _any_on_gpu(arguments):
-            if any(option is not None for option in (steps, progress, executor, schedule)):
-                raise LanewiseError(
-                    "steps=, progress=, executor= and schedule= are for NumPy arrays, on the CPU machine"
-                )
-            self._on_gpu(arguments, stream, arch)
+        arch = given.pop("arch", None)
+        if stream is None and not _any_on_gpu(arguments):
+            self._on_machine(arguments, arch, **given)
+        elif given:
+            raise LanewiseError(
+                "steps=, progress=, executor= and schedule= are for NumPy arrays, on the CPU machine"
+            )
         else:
-            self._on_machine(arguments, arch, steps, progress, executor, schedule)
+            self._on_gpu(arguments, stream, arch)
 
     def warm(self, arguments: tuple[object, ...], stream: object = None) -> bool:
         """Launch on a GPU if everything is prepared for such arguments; False if nothing was done."""
@@ -238,10 +228,10 @@ class Configured:
         self,
         arguments: tuple[object, ...],
         arch: str | None,
-        steps: int | None,
-        progress: Progress | None,
-        executor: Executor | None,
-        schedule: str | int | None,
+        steps: int | None = None,
+        progress: Progress | None = None,
+        executor: Executor | None = None,
+        schedule: str | int | None = None,
     ) -> None:
         from lanewise.machine import Launch, compiled
 

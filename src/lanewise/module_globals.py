@@ -12,8 +12,7 @@ import numpy.typing as npt
 from lanewise.errors import LanewiseError
 from lanewise.numpy_types import AnyArray
 from lanewise.ptx.arguments import ArrayArgument
-from lanewise.ptx.cuda_declarations import aliased_type, declared_variable, named_number
-from lanewise.ptx.cuda_types import cuda_type
+from lanewise.ptx.cuda_types import aliased_type, cuda_type, declared_variable, named_number
 from lanewise.ptx.host_tensors import host_array
 from lanewise.ptx.model.names import demangle, listed, matching_variables, plain_name
 
@@ -290,7 +289,7 @@ class GlobalVariable:
 
             raw = variable_bytes(self._module, self._variable.name)[: self.nbytes].tobytes()
         else:
-            from lanewise.gpu.module_variables import read_variable
+            from lanewise.gpu.loading import read_variable
 
             raw = read_variable(place.context, place.module, self._variable.name, self.nbytes)
         return np.frombuffer(bytearray(raw), self.dtype).reshape(self.shape)
@@ -317,6 +316,6 @@ class GlobalVariable:
             for module in self._module.family:
                 module.written_globals[self._variable.name] = raw
             return
-        from lanewise.gpu.module_variables import write_variable
+        from lanewise.gpu.loading import write_variable
 
         write_variable(place.context, place.module, self._variable.name, raw)

@@ -12,8 +12,7 @@ import numpy as np
 
 from lanewise.errors import LanewiseError, shown
 from lanewise.isa import find_arch
-from lanewise.isa.im2col_map import Im2colTensor
-from lanewise.isa.tensor_map import TiledTensor
+from lanewise.isa.tensor_map import Im2colTensor, TiledTensor
 from lanewise.isa.tensor_map_fields import ELEMENT_TYPES, FILLS, INTERLEAVES, L2_PROMOTIONS, SWIZZLES
 from lanewise.ptx.arguments import require_plain_array
 from lanewise.ptx.host_tensors import host_array
@@ -248,21 +247,17 @@ def _layout(array: object) -> tuple[tuple[int, ...], tuple[int, ...], int, str]:
     if isinstance(array, np.ndarray):
         require_plain_array("of lw.tensor_map", array)
         return array.shape, array.strides, array.itemsize, array.dtype.name
-    from lanewise.gpu.array_layouts import layout_of
+    from lanewise.gpu.arrays import layout_of
 
     layout = layout_of(array)
     if layout is None:
+        on_host = hasattr(array, "__dlpack__") or hasattr(array, "__array__")
         raise LanewiseError(
             "lw.tensor_map(array, box) takes a NumPy array, a tensor in host memory or an array on a GPU "
             f"first, not {type(array).__name__}"
-            + ("; numpy.asarray makes a NumPy array of it without a copy" if _is_on_host(array) else "")
+            + ("; numpy.asarray makes a NumPy array of it without a copy" if on_host else "")
         )
     return layout
-
-
-def _is_on_host(array: object) -> bool:
-    """Return whether something is an array in host memory that is not NumPy's."""
-    return hasattr(array, "__dlpack__") or hasattr(array, "__array__")
 
 
 def _element_type(name: str, itemsize: int, wanted: str | None) -> str:

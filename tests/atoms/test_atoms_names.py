@@ -7,8 +7,7 @@ import pytest
 
 from lanewise.atoms import Copy_Atom, Major, MMA_Atom, MMA_Traits, ScaleIn, ScaleOut, SparseSel, atom, atoms
 from lanewise.atoms.copy_names import copy_operations
-from lanewise.atoms.names import operations
-from lanewise.atoms.umma import umma_names
+from lanewise.atoms.names import operations, umma_names
 from lanewise.errors import LanewiseError
 
 NAMES = [operation.name for operation in operations()]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lanewise.ptx.tools.nvrtc_library import load
+from lanewise.ptx.tools.runtime_compiler import load
 
 RACE = """.version 8.0
 .target sm_80
@@ -269,8 +269,8 @@ def test_a_suggested_command_has_the_launch_and_the_types_of_the_file(lanewise: 
         "}\n"
     )
     for entry, launch, arguments in (
-        ("scale", "--grid 8 --block 64,2", "random:f16:1024 zeros:f32:1024 1.0 1024"),
-        ("other", "--grid 1 --block 32", "random:s8:1024 zeros:u64:1024"),
+        ("scale", "--grid 8 --block 64,2", "x=random:f16:1024 y=zeros:f32:1024 alpha=1.0 n=1024"),
+        ("other", "--grid 1 --block 32", "x=random:s8:1024 y=zeros:u64:1024"),
     ):
         said = lanewise("check", "scale.cu", "--entry", entry)
         assert said.code == 2 and launch in said.err
@@ -281,3 +281,15 @@ def test_a_suggested_command_has_the_launch_and_the_types_of_the_file(lanewise: 
         "x (__half const*), y (float*), alpha (float), n (int)"
         in lanewise("run", "scale.cu", "--entry", "scale").err
     )
+    run_scale = ("run", "scale.cu", "--entry", "scale", "--block", "4", "--print", "1")
+    arrays = ("--arg", "ones:f16:4", "--arg", "zeros:f32:4")
+    said = lanewise(*run_scale, "--arg", "n=3", "--arg", "alpha=0.5", *arrays)  # the others fill what is left
+    assert said.code == 0 and "[0.5 0.5 0.5 0. ]" in said.out
+    for wrong, message in (
+        (("--arg", "beta=2", *arrays), "the kernel has no parameter beta; it has alpha, n, x, y"),
+        (("--arg", "n=3", "--arg", "n=4", *arrays), "n is given twice"),
+        (("--arg", "n=3", *arrays), "there is none for alpha (float)"),
+        (("--arg", "n=3", *arrays, *arrays), "takes 4 arguments: give one --arg for each; 5 are given"),
+    ):
+        said = lanewise(*run_scale, *wrong)
+        assert said.code == 2 and message in " ".join(said.err.split()), said.err

@@ -33,7 +33,7 @@ def test_text_and_json_say_the_same(answered: Callable[..., str]) -> None:
 
 def test_says_what_to_install(answered: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lanewise.ptx.tools.toolkit.find_tools", lambda name: [])
-    monkeypatch.setattr("lanewise.ptx.tools.nvrtc_library.load", lambda major: None)
+    monkeypatch.setattr("lanewise.ptx.tools.runtime_compiler.load", lambda major: None)
     works = json.loads(answered("doctor", "--json"))["works"]
     for what in ("run and check CUDA C++ on the CPU", "machine code (lanewise sass)"):
         assert works[what] == {"works": False, "note": install_command("cuda")}

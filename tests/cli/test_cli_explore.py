@@ -13,9 +13,8 @@ import pytest
 
 from lanewise.cli.commands.explore import open_file
 from lanewise.explore import kernels, static_site
-from lanewise.explore.kernel_examples import EXAMPLES
-from lanewise.explore.kernel_requests import KernelRequest, requested
-from lanewise.explore.session import Session
+from lanewise.explore.answers import Session
+from lanewise.explore.kernel_requests import EXAMPLES, KernelRequest, requested
 
 
 def test_it_serves_until_ctrl_c(tmp_path: Path) -> None:

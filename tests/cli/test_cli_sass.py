@@ -10,7 +10,7 @@ import pytest
 
 from everything import only_with_everything
 from lanewise import ptx
-from lanewise.ptx.tools.nvrtc_library import load
+from lanewise.ptx.tools.runtime_compiler import load
 from lanewise.ptx.tools.toolkit import find_tools
 
 SAMPLES = Path(__file__).parent.parent / "data" / "ptx"

@@ -12,8 +12,7 @@ from typing import Any, BinaryIO
 
 from lanewise.cli.commands.debug import launched_program
 from lanewise.cli.launching import Asked
-from lanewise.debug.adapter.adapter import Adapter
-from lanewise.debug.adapter.messages import Connection
+from lanewise.debug.adapter.adapter import Adapter, Connection
 
 #: Seconds after which an answer does not come any more.
 PATIENCE = 3600.0
@@ -32,7 +31,7 @@ class Client:
             mine, theirs = socket.socketpair()
             self._reader, self._writer = mine.makefile("rb"), mine.makefile("wb")
             served = Connection(theirs.makefile("rb"), theirs.makefile("wb"))
-            adapter = Adapter(served, launched_program(Asked(Path()), 1 << 26, False))
+            adapter = Adapter(served, launched_program(Asked(), 1 << 26, False))
             self._status: queue.Queue[int] = queue.Queue()
             threading.Thread(target=lambda: self._status.put(adapter.serve()), daemon=True).start()
         self._number = 0

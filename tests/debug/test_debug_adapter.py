@@ -10,7 +10,7 @@ import pytest
 
 from debug.dap_client import PATIENCE, Client
 from debug.debugged import PTX, line_of
-from lanewise.debug.adapter.messages import Connection
+from lanewise.debug.adapter.adapter import Connection
 from lanewise.errors import LanewiseError
 from traces.traced import hgemm
 

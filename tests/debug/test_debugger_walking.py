@@ -9,7 +9,7 @@ import lanewise as lw
 from debug.debugged import CUDA, Told, hgemm_debugger, launched, line_of, ptx_debugger, reduction_debugger
 from lanewise.debug.debugger import Debugger
 from lanewise.errors import LanewiseError
-from lanewise.ptx.tools.nvrtc_library import load
+from lanewise.ptx.tools.runtime_compiler import load
 from traces.traced import hgemm, mma
 
 MMA = line_of(hgemm, "acc = mma(a, b, acc)")

@@ -12,14 +12,14 @@ import pytest
 from debug.dap_client import Client
 from debug.debugged import PTX
 from lanewise.cli.launching import Asked
-from lanewise.ptx.tools.nvrtc_library import load
+from lanewise.ptx.tools.runtime_compiler import load
 
 FOLDER = Path(__file__).parents[2] / "editors" / "vscode"
 MANIFEST: dict[str, Any] = json.loads((FOLDER / "package.json").read_text())
 #: What the adapter itself reads of a launch, beside what `lanewise run` takes.
 OF_THE_SESSION = {"program", "check", "stopOnEntry", "stopAtEnd"}
 #: Names of a configuration that are others at the command line.
-RENAMED = {"kernelArguments": "args", "args": "arguments", "define": "compilation", "include": "compilation"}
+RENAMED = {"kernelArguments": "arg", "args": "arguments", "define": "compilation", "include": "compilation"}
 
 
 def test_the_manifest_has_what_vsce_demands() -> None:

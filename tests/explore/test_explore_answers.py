@@ -4,7 +4,6 @@ import json
 import random
 import types
 import typing
-from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -12,18 +11,15 @@ import pytest
 
 import lanewise as lw
 from everything import EVERYTHING
-from lanewise.draw.palette import CONFLICTS, MARK, PASTELS, TEXT
+from lanewise.draw.picture import CONFLICTS, MARK, PASTELS, TEXT
 from lanewise.errors import LanewiseError
 from lanewise.explore import answers, tensor_instructions
-from lanewise.explore.answers import answer
-from lanewise.explore.catalogue import catalogue
+from lanewise.explore.answers import Session, answer
 from lanewise.explore.code_forms import forms_of_code
 from lanewise.explore.expressions import evaluate
-from lanewise.explore.instructions import about
+from lanewise.explore.instructions import about, catalogue, of_descriptor, of_tensor_map
 from lanewise.explore.layouts import EXAMPLES, banks, evaluated
-from lanewise.explore.memory_pieces import of_descriptor, of_tensor_map
 from lanewise.explore.server import PAGE
-from lanewise.explore.session import MOST_KEPT, Session
 from lanewise.explore.static_site import file_name, questions
 from lanewise.explore.tour import tour
 from lanewise.isa.asynchronous import Tcgen05Instruction
@@ -391,14 +387,6 @@ def test_the_colours_of_the_page_are_those_of_pictures() -> None:
     for number, colour in enumerate(CONFLICTS):
         assert f"--turn-{number}: {colour};" in style
     assert f"--cell-mark: {MARK};" in style and f"--cell-ink: {TEXT};" in style
-
-
-def test_a_session_keeps_the_newest() -> None:
-    session = Session()
-    for number in range(MOST_KEPT + 1):
-        session.keep("kernels", number, partial(list, [number]))
-    assert session.kept("kernels", 0) is None and session.kept("kernels", 1) == [1]
-    assert session.keep("kernels", 1, lambda: [99]) == [1] and session.kept("bits", 1) is None
 
 
 SENSELESS = (

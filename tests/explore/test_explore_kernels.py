@@ -19,11 +19,10 @@ import lanewise as lw
 from everything import sampled
 from lanewise.errors import LanewiseError
 from lanewise.explore import kernel_views, kernel_workers, kernels, time_limits
-from lanewise.explore.kernel_examples import EXAMPLES
-from lanewise.explore.kernel_requests import KernelRequest, refuse_files, requested, without_paths
+from lanewise.explore.answers import Session
+from lanewise.explore.kernel_requests import EXAMPLES, KernelRequest, refuse_files, requested, without_paths
 from lanewise.explore.kernel_views import data_of, origin_of, view_of
 from lanewise.explore.kernel_worker import KernelWorker
-from lanewise.explore.session import Session
 from lanewise.machine.tracer.traced_launch import TracedLaunch
 
 SAXPY = EXAMPLES["saxpy"]

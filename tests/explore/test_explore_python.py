@@ -18,12 +18,10 @@ import pytest
 from lanewise.errors import LanewiseError
 from lanewise.explore import kernel_workers, kernels, static_site
 from lanewise.explore import server as server_module
-from lanewise.explore.answers import answer
-from lanewise.explore.kernel_examples import EXAMPLES
-from lanewise.explore.kernel_requests import KernelRequest, requested
+from lanewise.explore.answers import Session, answer
+from lanewise.explore.kernel_requests import EXAMPLES, KernelRequest, requested
+from lanewise.explore.kernel_worker import can_limit
 from lanewise.explore.server import ExploreServer
-from lanewise.explore.session import Session
-from lanewise.explore.worker_limits import can_limit
 
 pytestmark = pytest.mark.skipif(not can_limit(), reason="this system has no limits for a process")
 
@@ -198,7 +196,7 @@ def test_an_exported_site_asks_nothing_of_kernels() -> None:
 
 
 def limited(source: str, **limits: float) -> subprocess.CompletedProcess[str]:
-    begin = f"from lanewise.explore.worker_limits import limit_process\nlimit_process(**{limits!r})\n"
+    begin = f"from lanewise.explore.kernel_worker import limit_process\nlimit_process(**{limits!r})\n"
     return subprocess.run([sys.executable, "-c", begin + source], capture_output=True, text=True, check=False)
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from gpu.device import torch_here
 from lanewise.formats import bf16, e4m3, f32, tf32
+from lanewise.linalg.arrays import Pointers
 from lanewise.linalg.kernels.family import run
 from lanewise.linalg.kernels.fused_epilogue import ACTIVATIONS
 from lanewise.linalg.kernels.hopper import launches as hopper
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.pointers import Pointers
 from lanewise.linalg.problem import Epilogue
 from linalg.hopper_products import plan, product
 from linalg.split_sums import in_parts

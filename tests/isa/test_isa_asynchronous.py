@@ -12,8 +12,8 @@ from lanewise.errors import IllegalInstruction, LanewiseError
 from lanewise.isa import ARCHS
 from lanewise.isa.asynchronous import AsyncInstruction, async_instruction, async_instructions
 from lanewise.isa.asynchronous.descriptor import BLOCK_SCALED, DENSE, shapes
+from lanewise.isa.asynchronous.instruction import meaning
 from lanewise.isa.asynchronous.table import REGISTERS, rows
-from lanewise.isa.asynchronous.words import meaning
 from ptxas import assemble, find_ptxas
 
 needs_ptxas = pytest.mark.skipif(

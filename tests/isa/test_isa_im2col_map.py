@@ -8,8 +8,7 @@ import pytest
 import lanewise as lw
 from im2col_map_cases import random_im2col, recorded
 from lanewise.errors import LanewiseError
-from lanewise.isa.im2col_map import Im2colTensor, decode_im2col
-from lanewise.isa.tensor_map import decode
+from lanewise.isa.tensor_map import Im2colTensor, decode, decode_im2col
 from tensor_map_cases import digest
 
 

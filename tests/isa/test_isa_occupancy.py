@@ -11,8 +11,7 @@ import pytest
 
 import lanewise as lw
 from lanewise.isa import ARCHS, arch_number
-from lanewise.isa.launch_limits import shared_bytes_of
-from lanewise.isa.multiprocessor import known_multiprocessor, multiprocessor
+from lanewise.isa.multiprocessor import known_multiprocessor, multiprocessor, shared_bytes_of
 from lanewise.isa.occupancy import best_block, occupancy
 from lanewise.ptx import ToolMissing
 from lanewise.ptx.tools.toolkit import include_folders

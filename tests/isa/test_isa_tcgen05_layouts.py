@@ -17,10 +17,11 @@ from lanewise.isa.tensor_memory.accumulators import (
     a_column,
     d_places,
     data_path,
+    factor_place,
+    first_bytes,
     metadata_place,
     regions,
 )
-from lanewise.isa.tensor_memory.scale_factors import factor_place, first_bytes
 from lanewise.layout import Layout, logical_product
 
 RECORD = json.loads((Path(__file__).parent / "cutlass_tcgen05_layouts.json").read_text())

@@ -13,9 +13,15 @@ from hypothesis import strategies as st
 
 import lanewise as lw
 from lanewise.errors import LanewiseError
-from lanewise.isa.tensor_map import TiledTensor, decode, field_values, noted_otherwise, unknown_bits
+from lanewise.isa.tensor_map import (
+    TiledTensor,
+    decode,
+    field_values,
+    nearest,
+    noted_otherwise,
+    unknown_bits,
+)
 from lanewise.isa.tensor_map_fields import ELEMENT_TYPES, FIELD, FIELDS, MAP_BYTES
-from lanewise.isa.tensor_map_rules import nearest, violation
 from tensor_map_cases import Call, digest, random_tensor, unpacked
 
 RECORD = Path(__file__).parents[2] / "benchmarks" / "results" / "h200_tensor_maps.json"
@@ -176,7 +182,7 @@ def test_what_is_said_to_be_nearest_is_legal() -> None:
         {"box": (16, 1)},
     ]
     for change in fixed:
-        said = violation(wrong)
+        said = wrong.violation()
         assert said is not None
         (new,) = (
             value
@@ -187,7 +193,7 @@ def test_what_is_said_to_be_nearest_is_legal() -> None:
         )
         assert re.search(rf"\b{new}\b.* nearest", said), said
         wrong = TiledTensor(**{**wrong.__dict__, **change})
-    assert violation(wrong) is None
+    assert wrong.violation() is None
 
 
 @pytest.mark.parametrize(

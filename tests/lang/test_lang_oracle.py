@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from everything import EVERYTHING, only_with_everything
+from lanewise.lang import wmma
 from lanewise.lang.frontend import control_flow, loop_values, merge
 from lanewise.lang.frontend.loop_values import LoopValues
-from lanewise.lang.trace import compare as trace_compare
-from lanewise.lang.trace.packed_register import PackedElement
-from lanewise.lang.wmma import mma
+from lanewise.lang.trace import operators
+from lanewise.lang.trace.scalar import PackedElement
 from lang import oracle
 from lang.compare_kernels import arguments, compare, first_seed, look, look_in_processes, source_of
 from lang.random_kernels import SIGNATURE
@@ -103,7 +103,7 @@ def test_code_behind_a_condition_runs_only_where_it_holds(
     assert compare(source, tmp_path / "again", sizes=(5,)).word in ("differs", "broken")
 
 
-def _write_addend(inst: Any, d: Any, a: Any, b: Any, c: Any, right: Any = mma._multiply) -> None:
+def _write_addend(inst: Any, d: Any, a: Any, b: Any, c: Any, right: Any = wmma._multiply) -> None:
     right(inst, c, a, b, c)
     d.filled = True
 
@@ -114,9 +114,9 @@ PLANTED = {
         PackedElement, "is_same",
         lambda self, other: isinstance(other, PackedElement) and self.packed == other.packed,
     ),
-    "WMMA writes C": (mma, "_multiply", _write_addend),
+    "WMMA writes C": (wmma, "_multiply", _write_addend),
     "-0.0 is 0.0 after branches": (merge, "_equal", lambda a, b: bool(a == b)),
-    "-0.0 is 0.0 in selections": (trace_compare, "copysign", lambda a, b: 1),
+    "-0.0 is 0.0 in selections": (operators, "copysign", lambda a, b: 1),
     "a if c else b is a": (
         control_flow.If, "select", lambda self: self.branches[0][1].roots[control_flow.CHOICE].value
     ),

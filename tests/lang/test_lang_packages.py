@@ -9,7 +9,7 @@ import lanewise.lang
 
 FOLDER = Path(lanewise.lang.__file__).parent
 ORDER = next(line for line in (lanewise.lang.__doc__ or "").splitlines() if "→" in line).split(" → ")
-FILES = sorted(path for path in FOLDER.rglob("*.py") if path.parent != FOLDER)
+FILES = sorted(path for path in FOLDER.rglob("*.py") if path != FOLDER / "__init__.py")
 
 
 def imported_packages(path: Path) -> list[tuple[int, str]]:
@@ -25,12 +25,13 @@ def imported_packages(path: Path) -> list[tuple[int, str]]:
 
 
 def test_the_order_names_every_package() -> None:
-    assert sorted(ORDER) == sorted(path.parent.name for path in FOLDER.glob("*/__init__.py"))
+    packages = {path.parent.name for path in FOLDER.glob("*/__init__.py")}
+    assert sorted(ORDER) == sorted(packages | {path.stem for path in FOLDER.glob("*.py")} - {"__init__"})
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
 def test_a_package_imports_only_those_before_it(path: Path) -> None:
-    package = path.relative_to(FOLDER).parts[0]
+    package = path.relative_to(FOLDER).parts[0].removesuffix(".py")
     allowed = ORDER[: ORDER.index(package) + 1]
     for line, other in imported_packages(path):
         assert other in allowed, f"{path.name}:{line}: {package} imports {other}"

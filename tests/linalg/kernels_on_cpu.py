@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from lanewise.linalg.arrays import Pointers
 from lanewise.linalg.kernels.family import family_of, run
 from lanewise.linalg.options import Options
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.planner import plan_of
-from lanewise.linalg.pointers import Pointers
 from lanewise.linalg.problem import Operand
 from lanewise.linalg.rules import Request, request_of
 from lanewise.linalg.types import BLOCK

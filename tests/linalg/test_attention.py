@@ -11,7 +11,7 @@ import pytest
 import lanewise as lw
 from everything import only_with_everything
 from lanewise.formats import format_of
-from lanewise.linalg.kernels.attention.launches import launch_of, traits_of
+from lanewise.linalg.kernels.attention.kernel import launch_of, traits_of
 from lanewise.linalg.kernels.attention.sizes import HEAD_SIZES, MANY, Sizes, Tile, tile_of
 from linalg.attention_oracle import reference, require_right
 
@@ -192,7 +192,7 @@ def test_every_tile_fits_and_few_queries_have_the_keys_of_many() -> None:
             tiles = set()
             for queries in (1, 64, *(int(draw) for draw in 65 + 5000 ** rng.random(20))):
                 traits = traits_of(Sizes(1, 1, 1, queries, count, depth), format_of(BF16), queries % 2 == 0)
-                assert (traits.queries > 64) == (queries > 64) and traits.shared_bytes <= 227 * 1024
+                assert (traits.tile.queries > 64) == (queries > 64) and traits.shared_bytes <= 227 * 1024
                 tiles.add(traits.tile)
             assert len({tile.keys for tile in tiles}) == 1  # bits depend on them
             assert len(tiles) <= 1 + len(rates)

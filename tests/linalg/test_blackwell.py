@@ -13,8 +13,7 @@ from lanewise.linalg.kernels.family import family_of
 from lanewise.linalg.options import Options
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.planner import candidates, plan_of
-from lanewise.linalg.planning.sizes import problem_of_sizes
-from lanewise.linalg.rules import request_of
+from lanewise.linalg.rules import problem_of_sizes, request_of
 from linalg.blackwell_calls import BF16, E4M3, draw
 from linalg.kernels_on_cpu import _pointers, by_kernels
 

@@ -9,7 +9,7 @@ import pytest
 import lanewise as lw
 from everything import EVERYTHING, only_with_everything, sampled
 from lanewise.errors import LanewiseError
-from lanewise.linalg.block_scaling.formats import BLOCK_FORMATS
+from lanewise.linalg.block_scaling import BLOCK_FORMATS
 from lanewise.linalg.kernels.family import family_of
 from lanewise.linalg.options import Options
 from lanewise.linalg.rules import request_of

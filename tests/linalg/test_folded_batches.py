@@ -13,6 +13,7 @@ import pytest
 
 import lanewise as lw
 from everything import only_with_everything, sampled
+from lanewise.linalg.arrays import Pointers
 from lanewise.linalg.kernels.family import run
 from lanewise.linalg.kernels.hopper.traits import traits_of
 from lanewise.linalg.kernels.sparse import launches
@@ -23,7 +24,6 @@ from lanewise.linalg.options import Options
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.planner import plan_of
-from lanewise.linalg.pointers import Pointers
 from lanewise.linalg.rules import request_of
 from linalg.kernels_on_cpu import by_kernels
 

@@ -10,7 +10,7 @@ import pytest
 import lanewise as lw
 from everything import only_with_everything
 from lanewise.formats import f32, format_of
-from lanewise.linalg.kernels.int4.launches import product_launch, unpack_launch
+from lanewise.linalg.kernels.int4.kernels import product_launch, unpack_launch
 from lanewise.linalg.kernels.int4.packing import CHUNK, pack, unpack
 from lanewise.linalg.kernels.int4.plans import tile_of
 from lanewise.linalg.problem import Operand, Problem

@@ -195,7 +195,7 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda ordinal: 7, raising=False)
     monkeypatch.setattr(repeat, "plain_tensors", lambda: (OnGpu,))
-    for name, value in (("_CALLS", {}), ("_NUMBERS", {}), ("REPEATS", [])):
+    for name, value in (("CALLS", {}), ("_NUMBERS", {}), ("REPEATS", [])):
         monkeypatch.setattr(repeat, name, value)
     return torch
 

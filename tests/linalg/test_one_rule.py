@@ -71,7 +71,7 @@ def test_kernels_multiply_what_the_order_says(precision: str) -> None:
 @pytest.mark.parametrize(
     ("text", "home"),
     [
-        (r"= 16384\b", {"pointers.py"}),  # counters of a workspace
+        (r"= 16384\b", {"arrays.py"}),  # counters of a workspace
         (r"\(2, 0\), \(1, 1\)", {"sum_order.py"}),  # products of split f32
         (r"k_major == .*swap", {"orientation.py"}),  # which orientation a kernel computes
         (r'"tf32": (4|8)', {"sum_order.py"}),  # widths by format

@@ -9,13 +9,13 @@ import pytest
 import lanewise as lw
 from everything import sampled
 from lanewise.formats import FORMATS, bf16, e4m3, f32, tf32
+from lanewise.linalg.arrays import Pointers
 from lanewise.linalg.kernels.copies import kernels, launches
 from lanewise.linalg.kernels.family import run
 from lanewise.linalg.kernels.hopper import launches as hopper
 from lanewise.linalg.operand_copies import needs_copy
 from lanewise.linalg.options import Options
-from lanewise.linalg.pointers import Pointers
-from lanewise.linalg.problem import Operand
+from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.rules import request_of
 from linalg.hopper_products import plan, product, some
 
@@ -30,7 +30,8 @@ def copy_of(array: Any, fmt: Any, precision: str = "", k_major: bool = True) -> 
     aligned = array.ctypes.data | steps[1] * array.itemsize | 16 | (steps[0] * array.itemsize)
     own = Operand(fmt, k_major, steps[1], steps[0] if matrices > 1 else 0, aligned & -aligned)
     rows, k = (lines, length) if k_major else (length, lines)
-    copy = launches.Copy(own, rows, k, matrices, precision)
+    problem = Problem(rows, 1, k, own, own, own, f32, matrices, precision=precision)
+    copy = launches.Copy(own, rows, problem)
     workspace = np.full(copy.bytes + 128, 7, np.uint8)
     workspace = workspace[-lw.address(workspace) % 128 :]
     target = copy.view(workspace, 0, array if matrices > 1 else array[0])

@@ -18,8 +18,8 @@ from lanewise.linalg.operand_copies import as_loaded
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.planner import plan_of
-from lanewise.linalg.planning.sizes import problem_of_sizes
 from lanewise.linalg.problem import Epilogue
+from lanewise.linalg.rules import problem_of_sizes
 from linalg.hopper_products import product
 
 ROOT = Path(__file__).parents[2]

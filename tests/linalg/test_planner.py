@@ -17,15 +17,12 @@ from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.traits import Store, traits_of
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.planning.candidates import ranked
-from lanewise.linalg.planning.cases import case_of
-from lanewise.linalg.planning.costs import ERRORS, H200
-from lanewise.linalg.planning.forced import require_kernel
 from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.planning.measured import measured_plan
-from lanewise.linalg.planning.model import box_bytes, expected
-from lanewise.linalg.planning.planner import built, candidates, estimate, plan_of
-from lanewise.linalg.planning.sizes import problem_of_sizes
+from lanewise.linalg.planning.model import ERRORS, H200, box_bytes, case_of, expected
+from lanewise.linalg.planning.planner import built, candidates, estimate, plan_of, require_kernel
 from lanewise.linalg.problem import Problem
+from lanewise.linalg.rules import problem_of_sizes
 
 ROOT = Path(__file__).parents[2]
 HOPPER = GPUS["sm_90a"]

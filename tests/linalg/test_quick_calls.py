@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from lanewise.linalg.launch import quick_call
-from lanewise.linalg.launch.quick_call import QuickCalls
-from lanewise.linalg.launch.quick_call_text import QUICK_TEXT
+from lanewise.linalg.launch.quick_call import QUICK_TEXT, QuickCalls
 
 if find_spec("torch") is None:
     pytest.skip("torch is not installed", allow_module_level=True)

@@ -12,7 +12,7 @@ import pytest
 
 import lanewise as lw
 from lanewise.errors import LanewiseError
-from lanewise.gpu.faults import GpuError
+from lanewise.gpu.driver import GpuError
 from lanewise.linalg import tune as tuning
 from lanewise.linalg.launch import prepare
 from lanewise.linalg.operand_copies import needs_copy
@@ -20,8 +20,7 @@ from lanewise.linalg.options import Options
 from lanewise.linalg.orientation import computes_transpose
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning import tuned
-from lanewise.linalg.planning.forced import require_kernel
-from lanewise.linalg.planning.planner import plan_of
+from lanewise.linalg.planning.planner import plan_of, require_kernel
 from lanewise.linalg.problem import Problem
 from lanewise.linalg.rules import Request, request_of
 from lanewise.linalg.tune import find_winner

@@ -9,10 +9,10 @@ import pytest
 import lanewise as lw
 from everything import EVERYTHING, sampled
 from lanewise.errors import LanewiseError
+from lanewise.linalg.arrays import Pointers, flat
 from lanewise.linalg.kernels.family import run
 from lanewise.linalg.kernels.warp import launches as warp
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.pointers import Pointers, flat
 
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 

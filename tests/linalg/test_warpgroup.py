@@ -15,8 +15,8 @@ from lanewise.linalg.kernels.hopper.limits import require_possible
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.traits import traits_of
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.planning.sizes import problem_of_sizes
 from lanewise.linalg.problem import Operand, Problem
+from lanewise.linalg.rules import problem_of_sizes
 from linalg.hopper_products import plan, product, some
 from linalg.warpgroup_cases import CASES, rounded
 

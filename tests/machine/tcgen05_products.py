@@ -15,8 +15,14 @@ from lanewise.formats import FORMATS
 from lanewise.isa.asynchronous.descriptor import KINDS, InstructionDescriptor, legal_shapes, product_of
 from lanewise.isa.asynchronous.products import tcgen05_instruction
 from lanewise.isa.matrix_descriptor import MatrixDescriptor, swizzle_mode
-from lanewise.isa.tensor_memory.accumulators import METADATA, d_places, metadata_place, regions
-from lanewise.isa.tensor_memory.scale_factors import factor_place, first_bytes
+from lanewise.isa.tensor_memory.accumulators import (
+    METADATA,
+    d_places,
+    factor_place,
+    first_bytes,
+    metadata_place,
+    regions,
+)
 from machine.tensor_memory_kernels import dump, fill, kernel
 
 Array = npt.NDArray[Any]

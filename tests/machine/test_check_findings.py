@@ -9,9 +9,9 @@ import lanewise as lw
 from lanewise.debug.debugger import Debugger
 from lanewise.debug.launches import DebuggedLaunch
 from lanewise.machine.checker.mends import SPELLINGS, Language, spelled
-from lanewise.machine.checker.order_kinds import OrderKind
-from lanewise.machine.checker.suspicion_facts import Facts
-from lanewise.machine.checker.suspicion_sentences import Subject, Suspicion
+from lanewise.machine.checker.records import OrderKind
+from lanewise.machine.checker.suspicion_facts import SHORT_FACTS, Facts
+from lanewise.machine.checker.suspicions import Subject, Suspicion
 from lanewise.ptx.model.inlined_code import authors_line
 from machine.mistakes.corpus import PAIRS, Pair, in_the_suite
 from machine.mistakes.mending import insertions, is_mended
@@ -84,14 +84,14 @@ def numbers() -> Any:
 
 def test_a_suspicion_says_all_that_a_finding_says() -> None:
     """Every name in braces is a number that compiled code reports, or a fact; none is left without words."""
-    facts = {*dir(Facts), *Facts.__dataclass_fields__, *SPELLINGS}
+    facts = {*dir(Facts), *Facts.__dataclass_fields__, *SHORT_FACTS, *SPELLINGS}
     for each in Suspicion:
         assert len(each.numbers) == 4
         if each.subject is Subject.CHECKER:
             continue
         assert each.kind and each.message and each.mend, each
         for text in (each.message, each.mend):
-            names = {part.split("}")[0] for part in text.split("{")[1:]}
+            names = {part.split("}")[0].split(":")[0] for part in text.split("{")[1:]}
             assert names <= facts | set(each.numbers), (each, names)
         if each.subject is Subject.TWO_ACCESSES:
             assert {"address", "epoch", "who"} <= set(each.numbers)

@@ -9,7 +9,7 @@ import pytest
 import lanewise as lw
 from lanewise.jit import threads
 from lanewise.machine import Launch, Shape, compiled
-from lanewise.machine.analysis.written_parameters import written_parameters
+from lanewise.machine.analysis.address_parameters import written_parameters
 from lanewise.machine.checker import checked_launch
 from lanewise.machine.checker import watch as checker_watch
 from lanewise.machine.checker.report import Report

@@ -12,7 +12,7 @@ from lanewise.machine.checker.watch_code.access_hook import access
 from lanewise.machine.checker.watch_code.clocks.happens_before import ordered
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import set_floors
 from lanewise.machine.checker.watch_code.proxy.proxy_fences import fenced
-from lanewise.machine.checker.watch_code.shadow.bank_model import sectors
+from lanewise.machine.checker.watch_code.shadow.request_costs import sectors
 from lanewise.machine.checker.watch_code.watch_module import WatchCode, WatchModule, written
 from lanewise.machine.codegen.function_code import Record
 

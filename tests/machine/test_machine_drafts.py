@@ -7,8 +7,7 @@ import pytest
 
 import lanewise as lw
 from lanewise.jit import machine_code
-from lanewise.machine.compile.compiled import Compiled
-from lanewise.machine.compile.drafts import WORTH_OPTIMISING
+from lanewise.machine.compile.compiled import WORTH_OPTIMISING, Compiled
 from lanewise.machine.runtime.launch import Launch
 from lanewise.ptx import Shape
 

@@ -21,7 +21,7 @@ from im2col_cases import (
     sources,
 )
 from lanewise.errors import LanewiseError
-from lanewise.isa.im2col_map import decode_im2col
+from lanewise.isa.tensor_map import decode_im2col
 from lanewise.machine.errors import KernelFault
 from tensor_copy_cases import IMAGE, THREADS, digest
 

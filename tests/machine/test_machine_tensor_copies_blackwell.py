@@ -9,8 +9,7 @@ import pytest
 import lanewise as lw
 from everything import sampled
 from lanewise.errors import LanewiseError
-from lanewise.isa.im2col_map import Im2colTensor
-from lanewise.isa.tensor_map import TiledTensor, decode
+from lanewise.isa.tensor_map import Im2colTensor, TiledTensor, decode
 from lanewise.isa.tensor_map_fields import FIELD
 from lanewise.machine.errors import KernelFault
 from tensor_copy_cases import IMAGE, THREADS, UNTOUCHED, Bytes, kernel_text

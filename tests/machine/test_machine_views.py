@@ -7,9 +7,8 @@ import pytest
 
 import lanewise as lw
 from lanewise.machine import KernelFault
-from lanewise.machine.runtime.address_book import AddressBook
-from lanewise.machine.runtime.host_arrays import HostArrays
-from lanewise.machine.runtime.owners import bounds, owner_of
+from lanewise.machine.runtime.address_book import AddressBook, bounds, owner_of
+from lanewise.machine.runtime.parameter_bytes import HostArrays
 
 SOURCE = r"""
 extern "C" {

@@ -21,8 +21,7 @@ from lanewise.machine.codegen.function_code import Kernel
 from lanewise.machine.compile.kernel_writer import KernelWriter
 from lanewise.machine.program.basic_blocks import split
 from lanewise.machine.program.resolve import resolve
-from lanewise.machine.tensor_core.wgmma import chained_products
-from lanewise.machine.tensor_core.wgmma_statement import Statement
+from lanewise.machine.tensor_core.wgmma import Statement, chained_products
 from lanewise.ptx import parse
 from machine.warpgroup import ARCH, Machine, by_types, module, statement
 from machine.wgmma_gemms import BF16, BY_TMA, GEMM, KERNELS

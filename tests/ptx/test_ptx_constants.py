@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from everything import EVERYTHING
 from lanewise.ptx import PtxSyntaxError, constant, ptxas
-from lanewise.ptx.syntax.constants import PRECEDENCE
+from lanewise.ptx.syntax.operand_parser import PRECEDENCE
 from lanewise.ptx.tools.toolkit import find_tools
 
 needs_ptxas = pytest.mark.skipif(not find_tools("ptxas"), reason="ptxas is not installed (extra `cuda`)")

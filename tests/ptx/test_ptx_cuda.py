@@ -8,8 +8,8 @@ from everything import only_with_everything
 from lanewise import LanewiseError
 from lanewise.ptx import ToolFailed, cuda, cuda_source, nvrtc, parse, ptxas
 from lanewise.ptx.tools import runtime_compiler
-from lanewise.ptx.tools.nvrtc_library import _libraries, _Library, load
 from lanewise.ptx.tools.offline_compiler import _home, find_nvcc, host_compiler
+from lanewise.ptx.tools.runtime_compiler import Nvrtc, _libraries, load
 from lanewise.ptx.tools.toolkit import find_tools, header_release, include_folders
 
 HAS_NVRTC = load(13) is not None and any((folder / "cuda").is_dir() for folder in include_folders(13))
@@ -260,9 +260,9 @@ def test_volta_with_an_nvrtc_that_has_it() -> None:
 
 
 @pytest.mark.skipif(not _libraries(13), reason="libnvrtc is in no folder of a package or a toolkit")
-def test_the_library_alone_does_what_the_bindings_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LANEWISE_CACHE_DIR", "")  # nothing that the bindings compiled before is taken
-    monkeypatch.setattr(runtime_compiler, "load", lambda major: _Library(_libraries(13)[0]))
+def test_the_library_of_a_package_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANEWISE_CACHE_DIR", "")  # nothing that was compiled before is taken
+    monkeypatch.setattr(runtime_compiler, "load", lambda major: Nvrtc(_libraries(13)[0]))
     module = cuda(TEMPLATE)
     assert module["mm<half, half, float>"].name == "_ZN2ns2mmI6__halfS1_fEEvPKT_PKT0_PT1_"
     with pytest.raises(ToolFailed, match="undefined"):

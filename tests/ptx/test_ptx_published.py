@@ -13,7 +13,7 @@ from lanewise import LanewiseError
 from lanewise.ptx import Module, ToolFailed, cuda, parse
 from lanewise.ptx.cplusplus.declarations import Kind, declarations, members
 from lanewise.ptx.cplusplus.tokens import tokens
-from lanewise.ptx.tools.nvrtc_library import load
+from lanewise.ptx.tools.runtime_compiler import load
 from lanewise.ptx.tools.toolkit import include_folders
 
 HAS_NVRTC = load(13) is not None and any((folder / "cuda").is_dir() for folder in include_folders(13))

@@ -6,7 +6,7 @@ import lanewise as lw
 from everything import sampled
 from lanewise.isa.tensor_map_fields import DRIVER_ENUMERATIONS
 from lanewise.ptx import nvrtc
-from lanewise.ptx.tools.nvrtc_library import load
+from lanewise.ptx.tools.runtime_compiler import load
 from lanewise.ptx.tools.standard_headers import TENSOR_MAP_PRELUDE
 from lanewise.ptx.tools.toolkit import include_folders
 

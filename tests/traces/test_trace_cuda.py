@@ -5,7 +5,7 @@ import pytest
 
 import lanewise as lw
 from lanewise.machine.program.operands import Register, elements_of
-from lanewise.ptx.tools.nvrtc_library import load
+from lanewise.ptx.tools.runtime_compiler import load
 
 pytestmark = pytest.mark.skipif(load(13) is None, reason="NVRTC is not installed (extra `cuda`)")
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lanewise as lw
-from lanewise.gpu import timing as gpu_timing
+from lanewise.gpu import streams as gpu_streams
 from lanewise.tuning import benchmarking
 
 
@@ -101,8 +101,8 @@ def test_events_lie_around_each_run(monkeypatch: pytest.MonkeyPatch, flush: bool
 
     driver = FakeDriver()
     there = SimpleNamespace(driver=driver, current=nullcontext, last="", ordinal=0)
-    monkeypatch.setattr(gpu_timing, "context", lambda ordinal: there)
-    times = gpu_timing.event_times(lambda: driver("run"), 3, stream=7, flush=flush, ordinal=0)
+    monkeypatch.setattr(gpu_streams, "context", lambda ordinal: there)
+    times = gpu_streams.event_times(lambda: driver("run"), 3, stream=7, flush=flush, ordinal=0)
     assert times == [2.0, 2.0, 2.0]  # from one event over the run to the next
     around = ["cuMemsetD32Async"] * flush + ["cuEventRecord", "run", "cuEventRecord"]
     first = driver.calls.index(around[0])

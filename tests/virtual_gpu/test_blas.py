@@ -11,8 +11,8 @@ import pytest
 
 import lanewise as lw
 from lanewise.virtual_gpu.blas import Blas
-from lanewise.virtual_gpu.blas.entry_points import entry_points
-from lanewise.virtual_gpu.blas.vectors import VectorCalls
+from lanewise.virtual_gpu.blas.blas import entry_points
+from lanewise.virtual_gpu.blas.matrices import VectorCalls
 from lanewise.virtual_gpu.devices import find_device
 from lanewise.virtual_gpu.driver import Driver
 from lanewise.virtual_gpu.library.program_libraries import BlasLibraries

@@ -15,7 +15,7 @@ from lanewise.machine.runtime.address_book import ADDRESSES
 from lanewise.virtual_gpu.devices import find_device
 from lanewise.virtual_gpu.driver import Driver, DriverError, Result
 from lanewise.virtual_gpu.driver.arrays import CUBEMAP, LAYERED, TexelArray, TextureSettings
-from lanewise.virtual_gpu.driver.attributes import device_attributes
+from lanewise.virtual_gpu.driver.devices import device_attributes
 from lanewise.virtual_gpu.driver.driver import entry_points
 from lanewise.virtual_gpu.driver.modules import lz4_block, ptx_in
 from lanewise.virtual_gpu.programs.elf_file import registers_of

@@ -12,9 +12,8 @@ import pytest
 
 from doc_pages import environment
 from lanewise.virtual_gpu.driver.driver import entry_points
-from lanewise.virtual_gpu.library.elf import shared_library
-from lanewise.virtual_gpu.library.exported_names import exported_name, exported_names
-from lanewise.virtual_gpu.library.machine_code import AARCH64, X86_64, Processor, code
+from lanewise.virtual_gpu.library.driver_library import exported_name, exported_names
+from lanewise.virtual_gpu.library.stand_in import AARCH64, X86_64, Processor, code, shared_library
 
 ON_LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a library for Linux")
 

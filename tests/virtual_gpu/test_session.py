@@ -10,8 +10,7 @@ import pytest
 import lanewise as lw
 from lanewise.machine.runtime.address_book import ADDRESSES
 from lanewise.virtual_gpu import VirtualGPU
-from lanewise.virtual_gpu.frameworks.imports import when_imported
-from lanewise.virtual_gpu.frameworks.patches import Patches
+from lanewise.virtual_gpu.frameworks.patches import Patches, when_imported
 from lanewise.virtual_gpu.session import active
 from virtual_gpu.programs import WRITE
 

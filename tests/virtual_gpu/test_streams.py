@@ -12,7 +12,7 @@ import pytest
 import lanewise as lw
 from lanewise.machine.checker.report import Finding
 from lanewise.virtual_gpu import VirtualGPU
-from lanewise.virtual_gpu.report import PROGRAM
+from lanewise.virtual_gpu.checking import PROGRAM
 from virtual_gpu.happens_before import (
     APART,
     BLOCKING,

@@ -116,8 +116,6 @@ class Evidence:
     families: tuple[str, ...]
     formats: tuple[str, ...] = ()
     shapes: tuple[str, ...] = ()
-    rounding: tuple[str, ...] | None = None
-    withdrawn: bool | None = None
     condition: Callable[[Instruction], bool] | None = None
 
     def matches(self, instruction: Instruction, arch: int) -> bool:
@@ -127,8 +125,6 @@ class Evidence:
             and instruction.family in self.families
             and (not self.formats or instruction.a.format.name in self.formats)
             and (not self.shapes or instruction.shape_text in self.shapes)
-            and (self.rounding is None or instruction.rounding in self.rounding)
-            and (self.withdrawn is None or (instruction.until is not None) == self.withdrawn)
             and (self.condition is None or self.condition(instruction))
         )
 
@@ -220,6 +216,8 @@ ROWS: tuple[Row, ...] = (
     Row(EVERY, ALL, ("b1",), "s32", PopcountSum()),
 )
 
+#: Roundings other than to nearest.
+_DIRECTED = ("rz", "rm", "rp")
 _H200 = "every bit compared on an H200: benchmarks/results/h200_arithmetic.json"
 _PUBLISHED = "MMA-Sim; Khattak and Mikaitis, arXiv 2512.07004; Hawkeye, arXiv 2603.20421"
 _ISA = "PTX ISA"
@@ -243,12 +241,12 @@ def _published(instruction: Instruction) -> bool:
 
 
 EVIDENCE: tuple[Evidence, ...] = (
-    Evidence("inferred", _SASS, EVERY, WMMA, withdrawn=True),
+    Evidence("inferred", _SASS, EVERY, WMMA, condition=lambda form: form.until is not None),
     Evidence("confirmed on hardware", _H200, HOPPER, ALL),
     Evidence("inferred", _SASS, FROM_AMPERE, ("mma",), ("f16",), ("m8n8k4",)),
     Evidence("inferred", _KIN, EVERY, SPARSE),
     Evidence("inferred", _SASS, EVERY, WMMA, ("f16", "bf16", "tf32", "f64")),
-    Evidence("inferred", _ISA, EVERY, ALL, ("f64",), rounding=("rz", "rm", "rp")),
+    Evidence("inferred", _ISA, EVERY, ALL, ("f64",), condition=lambda form: form.rounding in _DIRECTED),
     Evidence("from published models", _ISA, EVERY, ALL + TCGEN05, (*INTEGERS, "b1")),
     Evidence("inferred", _SPARSE, BLACKWELL, TCGEN05, condition=lambda form: form.sparse),
     Evidence("inferred", _LONG_K, BLACKWELL, TCGEN05, condition=lambda form: form.k == 96),

@@ -14,9 +14,7 @@ import numpy as np
 
 from lanewise.arith.models import NAN_BITS, FmaChain, FusedSum, IntegerSum, Model, PopcountSum
 from lanewise.formats import Format, f16, f32, f64
-from lanewise.numpy_types import AnyArray
-
-Array = AnyArray
+from lanewise.numpy_types import AnyArray as Array
 
 #: The NaN of an operation that has no NaN operand: infinity times zero, infinity less infinity.
 NEW_NAN = float(np.uint64(NAN_BITS["f64"]).view(np.float64))

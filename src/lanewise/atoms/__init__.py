@@ -3,12 +3,16 @@
 Everything is derived from the instructions of the catalogue; pictures of it are in `draw/`.
 """
 
-from lanewise.atoms.copy_atom import Copy_Atom
+from lanewise.atoms.copy_atom import Copy_Atom, Copy_Traits
 from lanewise.atoms.copy_names import CopyOperation
-from lanewise.atoms.copy_traits import Copy_Traits
-from lanewise.atoms.gmma import Major, ScaleIn, ScaleOut, SparseSel
 from lanewise.atoms.lookup import atom, atoms
-from lanewise.atoms.make_copy import (
+from lanewise.atoms.mma_atom import MMA_Atom, ThrMMA
+from lanewise.atoms.mma_traits import MMA_Traits
+from lanewise.atoms.names import Operation
+from lanewise.atoms.tiled_copy import (
+    ThrCopy,
+    TiledCopy,
+    WarpPartitioner,
     make_cotiled_copy,
     make_tiled_copy,
     make_tiled_copy_A,
@@ -17,11 +21,10 @@ from lanewise.atoms.make_copy import (
     make_tiled_copy_C_atom,
     make_tiled_copy_D,
     make_tiled_copy_S,
+    make_tmem_copy,
+    make_tmem_warp_partitioner,
+    make_utccp_copy,
 )
-from lanewise.atoms.mma_atom import MMA_Atom, ThrMMA
-from lanewise.atoms.mma_traits import MMA_Traits
-from lanewise.atoms.names import Operation
-from lanewise.atoms.tiled_copy import ThrCopy, TiledCopy
 from lanewise.atoms.tiled_mma import (
     TiledMMA,
     make_tiled_mma,
@@ -31,13 +34,15 @@ from lanewise.atoms.tiled_mma import (
     partition_shape_C,
 )
 from lanewise.atoms.tmem import TmemTensor, find_tmem_tensor_col_offset
-from lanewise.atoms.tmem_copy import (
-    WarpPartitioner,
-    make_tmem_copy,
-    make_tmem_warp_partitioner,
-    make_utccp_copy,
+from lanewise.atoms.value_types import (
+    Major,
+    RegisterArray,
+    ScaleIn,
+    ScaleOut,
+    SparseSel,
+    ValueType,
+    value_type,
 )
-from lanewise.atoms.value_types import RegisterArray, ValueType, value_type
 from lanewise.hints import not_called
 
 __all__ = [
@@ -84,7 +89,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Layouts by CuTe's names, such as SM80_16x8_Row, which are derived when they are asked for."""
-    from lanewise.atoms.trait_layouts import NAMES, named_layout
+    from lanewise.atoms.mma_traits import NAMES, named_layout
 
     if name in NAMES:
         return named_layout(name)

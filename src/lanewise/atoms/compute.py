@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lanewise.atoms.gmma import ScaleIn, ScaleOut, scale_out
-from lanewise.atoms.value_types import GAUSS_COMPLEX
+from lanewise.atoms.value_types import GAUSS_COMPLEX, ScaleIn, ScaleOut, scale_out
 from lanewise.errors import LanewiseError
 from lanewise.formats import as_array
 from lanewise.isa import Operand
@@ -106,7 +105,9 @@ def fma(
             f"{mma.name}: fma takes the registers of {takes}; {3 + len(more)} operands were given"
         )
     if mma.operation.composed:
-        return _composed_fma(mma, a, b, c, arch, scale_D)
+        # registers of complex numbers lie as those of their real parts do
+        parts = [_parts(operand, given) for operand, given in ((inst.a, a), (inst.b, b), (inst.c, c))]
+        return _pack_parts(inst.d, multiply(mma, *parts, arch=arch, scale_D=scale_D))
     options: dict[str, object] = {}
     for name, words in zip(extra, more, strict=True):
         if name == "metadata":
@@ -136,15 +137,6 @@ def _matrix(operand: Operand, given: object) -> object:
     if array.dtype.kind == "f" and array.dtype.itemsize * 8 == operand.register_bits:
         array = np.ascontiguousarray(array).view(f"uint{operand.register_bits}")
     return operand.unpack(array)
-
-
-def _composed_fma(
-    mma: MMA_Traits, a: object, b: object, c: object, arch: str | None, scale_D: ScaleOut
-) -> AnyArray:
-    """Registers of complex numbers lie as those of their real parts do."""
-    inst = mma.instruction
-    d = multiply(mma, _parts(inst.a, a), _parts(inst.b, b), _parts(inst.c, c), arch=arch, scale_D=scale_D)
-    return _pack_parts(inst.d, d)
 
 
 def _parts(operand: Operand, given: object) -> AnyArray:

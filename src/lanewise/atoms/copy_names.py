@@ -1,6 +1,6 @@
 """CUTLASS's names of copy operations: the instruction behind each, or how many bits one thread moves by it.
 
-Layouts are derived from these in `copy_traits.py`.
+Layouts are derived from these in `copy_atom.py`.
 """
 
 import re
@@ -10,7 +10,7 @@ from functools import cache
 
 from lanewise.atoms.names import unknown_name
 from lanewise.atoms.template import read_template
-from lanewise.atoms.tmem_traits import TensorMove, tensor_moves
+from lanewise.atoms.tmem import TensorMove, tensor_moves
 from lanewise.atoms.value_types import value_type
 from lanewise.errors import LanewiseError
 from lanewise.isa import Instruction, instruction
@@ -108,11 +108,6 @@ def _thread_operations() -> Iterator[CopyOperation]:
         yield CopyOperation(f"SM90_BULK_COPY_{kind}", bits=128)
 
 
-def _tensor_memory_operations() -> Iterator[CopyOperation]:
-    for name, move in tensor_moves():
-        yield CopyOperation(name, move=move)
-
-
 @cache
 def copy_operations() -> dict[str, CopyOperation]:
     """Every copy operation that can be found by name.
@@ -120,8 +115,8 @@ def copy_operations() -> dict[str, CopyOperation]:
     >>> copy_operations()["SM75_U32x4_LDSM_N"].instruction
     <ldmatrix.sync.aligned.m8n8.x4.shared.b16>
     """
-    made = (_matrix_operations, _thread_operations, _tensor_memory_operations)
-    return {operation.name: operation for group in made for operation in group()}
+    moves = (CopyOperation(name, move=move) for name, move in tensor_moves())
+    return {operation.name: operation for operation in (*_matrix_operations(), *_thread_operations(), *moves)}
 
 
 #: Copies that CuTe defines as a UniversalCopy of so many bits, where nothing more is known of the tensors.

@@ -7,9 +7,14 @@ from fnmatch import fnmatchcase
 from lanewise.atoms.copy_atom import Copy_Atom
 from lanewise.atoms.copy_names import copy_operations, find_copy
 from lanewise.atoms.mma_atom import MMA_Atom
-from lanewise.atoms.names import find_operation, operation_names, operations, unknown_name
+from lanewise.atoms.names import (
+    find_operation,
+    name_of_instruction,
+    operation_names,
+    operations,
+    unknown_name,
+)
 from lanewise.atoms.template import unwrapped
-from lanewise.atoms.umma import name_of_instruction
 from lanewise.errors import IllegalInstruction, LanewiseError
 from lanewise.isa import Instruction, instruction
 from lanewise.isa.asynchronous.products import Tcgen05Instruction

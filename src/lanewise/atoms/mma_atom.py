@@ -1,7 +1,8 @@
-"""MMA_Atom: an MMA operation with its threads and values, what it computes, and how it is tiled.
+"""MMA_Atom: an MMA operation with its threads and values, what it computes, how it is tiled, its fragments.
 
 A lone atom is the tiling of one; TiledMMA in `tiled_mma.py` sets other tilings, with the same members.
-ThrMMA is one thread's share of it, as ThrCopy is of a TiledCopy.
+ThrMMA is one thread's share of it, as ThrCopy is of a TiledCopy. A fragment is the registers, or the
+descriptors, that hold one thread's partition of an operand.
 """
 
 from __future__ import annotations
@@ -13,26 +14,104 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lanewise.atoms.compute import fma, multiply
-from lanewise.atoms.fragments import (
-    check_partitioned,
-    descriptors,
-    fragment_like,
-    registers,
-    umma_descriptors,
-)
-from lanewise.atoms.gmma import ScaleOut, scale_out
-from lanewise.atoms.mma_traits import MMA_Traits
+from lanewise.atoms.mma_traits import MMA_Traits, OfOperand
 from lanewise.atoms.names import Operation
 from lanewise.atoms.tiling import Modes, as_tensor, check_divides, thread_of_index, thrfrg
+from lanewise.atoms.value_types import ScaleOut, ValueType, scale_out
 from lanewise.engines import THREAD_SLICE, Drawn
 from lanewise.errors import LanewiseError
-from lanewise.layout import Layout, Tensor, composition, is_int, rank, size, tiled_product
+from lanewise.layout import (
+    Layout,
+    ScaledBasis,
+    Tensor,
+    composition,
+    flatten,
+    is_int,
+    make_fragment_like,
+    rank,
+    size,
+    tiled_product,
+    upcast,
+)
+from lanewise.layout import replace as replace_mode
 from lanewise.layout.int_tuple import spell
 
 if TYPE_CHECKING:
     from lanewise.numpy_types import AnyArray
 
+
+def check_partitioned(name: str, part: Tensor, values: int) -> None:
+    """An error unless a tensor looks like what partition_… returned."""
+    if not isinstance(part, Tensor) or rank(part.shape) < 3 or size(part.shape[0]) != values:
+        shape = spell(part.shape) if isinstance(part, Tensor) else repr(part)
+        raise LanewiseError(
+            f"make_fragment_{name} takes what partition_{name} returns, (FrgV, Rest, Rest, …) with {values} "
+            f"values in mode 0; {shape} was given"
+        )
+
+
+def registers(kind: ValueType, layout: Layout) -> Tensor:
+    """A tensor of zeros of a value type, with a compact layout."""
+    import numpy as np
+
+    return Tensor(np.zeros(layout.cosize(), dtype=kind.dtype), layout)
+
+
+def fragment_like(kind: ValueType, part: Tensor) -> Tensor:
+    """Registers for the elements of a partition, the values of an operation next to each other.
+
+    >>> from lanewise.atoms.value_types import value_type
+    >>> fragment_like(value_type("half_t"), Tensor(0, Layout((2, 2, 4), (8, 1, 16))))
+    ndarray[16]+0 o (2,2,4):(1,2,4)
+    """
+    domain = _plain(part)
+    if any(isinstance(stride, ScaledBasis) for stride in flatten(domain.stride)):
+        return registers(kind, Layout(domain.shape))
+    return registers(kind, make_fragment_like(domain))
+
+
+def _plain(part: Tensor) -> Layout:
+    """Return the layout of a tensor, before the swizzle if it has one."""
+    domain: Any = part.layout
+    while not isinstance(domain, Layout):
+        domain = domain._domain()
+    return domain
+
+
+#: Bits of the unit in which descriptors count addresses.
+_DESCRIPTOR_UNIT = 128
+
+
+def umma_descriptors(name: str, part: Tensor, bits: int) -> Tensor:
+    """Return where the descriptor of each tcgen05.mma points, (1, Rest, …) in units of 16 bytes.
+
+    >>> smem = Tensor(0, Layout(((128, 16), 1, 4), ((64, 1), 0, 16)))
+    >>> umma_descriptors("A", smem, 16)
+    0 o (1,1,4):(0,0,2)
+    """
+    bits = max(bits, 8) if bits != 4 else 4
+    count, offset = _DESCRIPTOR_UNIT // bits, part.offset
+    try:
+        if not isinstance(offset, int) or offset % count:
+            raise LanewiseError("it begins inside of such a unit")
+        units = upcast(_plain(part), count)
+    except LanewiseError as error:
+        raise LanewiseError(
+            f"{name} of layout {part.layout} has no descriptors, which count {count} elements (16 bytes): "
+            f"{error}"
+        ) from None
+    return Tensor(offset // count, replace_mode(units, 0, Layout(1, 0)))
+
+
+def descriptors(part: Tensor) -> Tensor:
+    """Where the descriptor of each operation points: the partition with its first element alone in mode 0."""
+    result: Tensor = replace_mode(part, 0, Layout(1, 0))
+    return result
+
+
 LONE = Layout((1, 1, 1), (0, 0, 0))
+#: The modes of each operand among M, N and K.
+_MODES = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -75,20 +154,12 @@ class MMA_Atom(MMA_Traits, Drawn):
         """The traits of the operation, without a tiling and without `with_`."""
         return MMA_Traits(self.operation, self.arguments)
 
-    @property
-    def LayoutA_TV(self) -> Layout:
-        """The layout from (thread, value) of A to m + M·k."""
-        return self.ALayout
-
-    @property
-    def LayoutB_TV(self) -> Layout:
-        """The layout from (thread, value) of B to n + N·k."""
-        return self.BLayout
-
-    @property
-    def LayoutC_TV(self) -> Layout:
-        """The layout from (thread, value) of C and D to m + M·n."""
-        return self.CLayout
+    LayoutA_TV = OfOperand[Layout]("layout", "A")
+    """The layout from (thread, value) of A to m + M·k."""
+    LayoutB_TV = OfOperand[Layout]("layout", "B")
+    """The layout from (thread, value) of B to n + N·k."""
+    LayoutC_TV = OfOperand[Layout]("layout", "C")
+    """The layout from (thread, value) of C and D to m + M·n."""
 
     def with_(self, accumulate: ScaleOut) -> MMA_Atom:
         """Return the atom that adds to the accumulator (One) or overwrites it (Zero)."""
@@ -141,46 +212,45 @@ class MMA_Atom(MMA_Traits, Drawn):
         """The extents (M, N, K) of one tile."""
         return Modes(size(entry) for entry in self.permutation_mnk)
 
-    def _thrfrg(self, name: str, tensor: object, modes: tuple[int, int], tv: Layout) -> object:
-        target = as_tensor(tensor)
+    def _thrfrg(self, name: str, tensor: object) -> Any:
+        target, modes = as_tensor(tensor), _MODES[name]
         tile = tuple(self.tile_size_mnk[i] for i in modes)
         check_divides(f"thrfrg_{name}", target, "".join("MNK"[i] for i in modes), tile)
         return thrfrg(
             target,
             tuple(self.permutation_mnk[i] for i in modes),
             tuple(self.Shape_MNK[i] for i in modes),
-            tv,
+            self.operands.layout(name),
             tuple(size(self.thr_layout_vmnk[i + 1]) for i in modes),
         )
 
     def thrfrg_A(self, tensor: object) -> Any:
         """A tensor or layout (M, K, …) as ((ThrV, (ThrM, ThrK)), (FrgV, (RestM, RestK, …)))."""
-        return self._thrfrg("A", tensor, (0, 2), self.LayoutA_TV)
+        return self._thrfrg("A", tensor)
 
     def thrfrg_B(self, tensor: object) -> Any:
         """A tensor or layout (N, K, …) as ((ThrV, (ThrN, ThrK)), (FrgV, (RestN, RestK, …)))."""
-        return self._thrfrg("B", tensor, (1, 2), self.LayoutB_TV)
+        return self._thrfrg("B", tensor)
 
     def thrfrg_C(self, tensor: object) -> Any:
         """A tensor or layout (M, N, …) as ((ThrV, (ThrM, ThrN)), (FrgV, (RestM, RestN, …)))."""
-        return self._thrfrg("C", tensor, (0, 1), self.LayoutC_TV)
+        return self._thrfrg("C", tensor)
 
     def get_layoutA_TV(self) -> Layout:
         """(thread index, value) of one tile of A to m + M·k; threads along N share the elements."""
-        return self._layout_tv(self.thrfrg_A, (0, 2))
+        return self._layout_tv("A")
 
     def get_layoutB_TV(self) -> Layout:
         """(thread index, value) of one tile of B to n + N·k; threads along M share the elements."""
-        return self._layout_tv(self.thrfrg_B, (1, 2))
+        return self._layout_tv("B")
 
     def get_layoutC_TV(self) -> Layout:
         """(thread index, value) of one tile of C to m + M·n; threads along K share the elements."""
-        return self._layout_tv(self.thrfrg_C, (0, 1))
+        return self._layout_tv("C")
 
-    def _layout_tv(self, split: Any, modes: tuple[int, int]) -> Layout:
-        tile = split(Layout(tuple(self.tile_size_mnk[i] for i in modes)))
-        result: Layout = self._by_index(tile, modes)
-        return result
+    def _layout_tv(self, name: str) -> Layout:
+        layout: Layout = self.by_index(name, Layout(tuple(self.tile_size_mnk[i] for i in _MODES[name])))
+        return layout
 
     def by_index(self, name: str, tensor: object) -> Any:
         """What thrfrg_A, _B or _C gives, the threads by their index: (thread index, (FrgV, (Rest, …))).
@@ -188,20 +258,14 @@ class MMA_Atom(MMA_Traits, Drawn):
         >>> MMA_Atom("SM80_16x8x8_F32TF32TF32F32_TN").by_index("C", Layout((16, 16)))
         ((4,8),((2,2),(1,2))):((32,1),((16,8),(0,128)))
         """
-        split, modes = {
-            "A": (self.thrfrg_A, (0, 2)), "B": (self.thrfrg_B, (1, 2)), "C": (self.thrfrg_C, (0, 1)),
-        }[name]  # fmt: skip
-        return self._by_index(split(tensor), modes)
-
-    def _by_index(self, tile: object, modes: tuple[int, int]) -> Any:
         m, n, k = (size(mode) for mode in list(self.thr_layout_vmnk)[1:])
         # a thread's place along the mode that an operand has not changes nothing
-        over_mnk: dict[tuple[int, int], tuple[object, object]] = {
-            (0, 2): (Layout((m, n), (1, 0)), None),
-            (1, 2): (Layout((m, n), (0, 1)), None),
-            (0, 1): (None, Layout((n, k), (1, 0))),
+        over_mnk: dict[str, tuple[object, object]] = {
+            "A": (Layout((m, n), (1, 0)), None),
+            "B": (Layout((m, n), (0, 1)), None),
+            "C": (None, Layout((n, k), (1, 0))),
         }
-        tile = composition(tile, ((None, over_mnk[modes]), None))
+        tile = composition(self._thrfrg(name, tensor), ((None, over_mnk[name]), None))
         return composition(tile, (thread_of_index(self.thr_layout_vmnk), None))
 
     def umma_part(self, name: str) -> tuple[int, int]:
@@ -211,7 +275,7 @@ class MMA_Atom(MMA_Traits, Drawn):
         >>> atom.umma_part("A"), atom.umma_part("B"), atom.umma_part("C")
         ((128, 32), (32, 32), (128, 64))
         """
-        rows, columns = {"A": self.LayoutA_TV, "B": self.LayoutB_TV, "C": self.LayoutC_TV}[name][1].shape
+        rows, columns = self.operands.layout(name)[1].shape
         return rows, columns
 
     # one thread ----------------------------------------------------------------------------------------
@@ -247,18 +311,19 @@ class MMA_Atom(MMA_Traits, Drawn):
 
         For an A that tcgen05.mma reads from tensor memory, it is a tensor there.
         """
-        return self._fragment("A", part, self.LayoutA_TV)
+        return self.fragment("A", part)
 
     def make_fragment_B(self, part: Tensor) -> Tensor:
         """Return registers for a partition of B, or its descriptors if B stays in shared memory."""
-        return self._fragment("B", part, self.LayoutB_TV)
+        return self.fragment("B", part)
 
     def make_fragment_C(self, part: Tensor) -> Tensor:
         """Return registers for a partition of C; of tcgen05.mma, a tensor in tensor memory at address 0."""
-        return self._fragment("C", part, self.LayoutC_TV)
+        return self.fragment("C", part)
 
-    def _fragment(self, name: str, part: Tensor, layout: Layout) -> Tensor:
-        check_partitioned(name, part, size(layout[1]))
+    def fragment(self, name: str, part: Tensor) -> Tensor:
+        """Return what make_fragment_A, _B or _C does."""
+        check_partitioned(name, part, size(self.operands.layout(name)[1]))
         if self.umma is not None:
             if self.umma.in_tensor_memory(name):
                 return self.umma.fragment(name, part.shape)
@@ -310,58 +375,51 @@ class ThrMMA:
 
     def partition_A(self, tensor: object) -> Tensor:
         """The thread's elements of a tensor (M, K, …), as (FrgV, RestM, RestK, …)."""
-        if hasattr(tensor, "is_traced"):
-            return self._in_kernel.partition_A(tensor)  # type: ignore[no-any-return]  # of the language
-        v, m, _, k = self.thr_vmnk
-        return self._part(self.mma.thrfrg_A, tensor, (v, (m, k)))
+        return self._partition("A", tensor)
 
     def partition_B(self, tensor: object) -> Tensor:
         """The thread's elements of a tensor (N, K, …), as (FrgV, RestN, RestK, …)."""
-        if hasattr(tensor, "is_traced"):
-            return self._in_kernel.partition_B(tensor)  # type: ignore[no-any-return]  # of the language
-        v, _, n, k = self.thr_vmnk
-        return self._part(self.mma.thrfrg_B, tensor, (v, (n, k)))
+        return self._partition("B", tensor)
 
     def partition_C(self, tensor: object) -> Tensor:
         """The thread's elements of a tensor (M, N, …), as (FrgV, RestM, RestN, …)."""
+        return self._partition("C", tensor)
+
+    def _in_kernel(self, method: str, tensor: object) -> Any:
+        """The same share of a tensor inside a kernel."""
+        return getattr(THREAD_SLICE.function(self.mma, self.thr_idx), method)(tensor)
+
+    def _partition(self, name: str, tensor: object) -> Tensor:
         if hasattr(tensor, "is_traced"):
-            return self._in_kernel.partition_C(tensor)  # type: ignore[no-any-return]  # of the language
-        v, m, n, _ = self.thr_vmnk
-        return self._part(self.mma.thrfrg_C, tensor, (v, (m, n)))
-
-    @property
-    def _in_kernel(self) -> Any:
-        """The same share of tensors inside a kernel."""
-        return THREAD_SLICE.function(self.mma, self.thr_idx)
-
-    @staticmethod
-    def _part(thrfrg: Any, tensor: object, place: object) -> Tensor:
-        whole = thrfrg(tensor)
+            part: Tensor = self._in_kernel(f"partition_{name}", tensor)
+            return part
+        whole = getattr(self.mma, f"thrfrg_{name}")(tensor)
         if not isinstance(whole, Tensor):
             whole = Tensor(0, whole)
-        part: Tensor = whole[place, (None, (None,) * rank(whole.shape[1][1]))]
+        v, *mnk = self.thr_vmnk
+        place = (v, tuple(mnk[i] for i in _MODES[name]))
+        part = whole[place, (None, (None,) * rank(whole.shape[1][1]))]
         return part
 
     def partition_fragment_A(self, tensor: object) -> Tensor:
         """Registers for partition_A(tensor); for an operand in shared memory, one descriptor an operation."""
-        if hasattr(tensor, "is_traced"):
-            return self._in_kernel.partition_fragment_A(tensor)  # type: ignore[no-any-return]  # as above
-        shape_or_tensor = Layout(tensor) if isinstance(tensor, tuple) else tensor
-        return self.mma.make_fragment_A(self.partition_A(shape_or_tensor))
+        return self._partition_fragment("A", tensor)
 
     def partition_fragment_B(self, tensor: object) -> Tensor:
         """Registers for partition_B(tensor); for an operand in shared memory, one descriptor an operation."""
-        if hasattr(tensor, "is_traced"):
-            return self._in_kernel.partition_fragment_B(tensor)  # type: ignore[no-any-return]  # as above
-        shape_or_tensor = Layout(tensor) if isinstance(tensor, tuple) else tensor
-        return self.mma.make_fragment_B(self.partition_B(shape_or_tensor))
+        return self._partition_fragment("B", tensor)
 
     def partition_fragment_C(self, tensor: object) -> Tensor:
         """Registers for the accumulators of partition_C(tensor)."""
+        return self._partition_fragment("C", tensor)
+
+    def _partition_fragment(self, name: str, tensor: object) -> Tensor:
         if hasattr(tensor, "is_traced"):
-            return self._in_kernel.partition_fragment_C(tensor)  # type: ignore[no-any-return]  # as above
-        shape_or_tensor = Layout(tensor) if isinstance(tensor, tuple) else tensor
-        return self.mma.make_fragment_C(self.partition_C(shape_or_tensor))
+            fragment: Tensor = self._in_kernel(f"partition_fragment_{name}", tensor)
+            return fragment
+        return self.mma.fragment(
+            name, self._partition(name, Layout(tensor) if isinstance(tensor, tuple) else tensor)
+        )
 
     def __repr__(self) -> str:
         return f"ThrMMA({self.thr_idx}, thr_vmnk={spell(self.thr_vmnk)}, {self.mma!r})"

@@ -6,16 +6,18 @@ Tiling and partitioning build on these in `tiling.py`; the arithmetic is in `com
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cached_property
+from functools import cache, cached_property
+from typing import Any, Generic, TypeVar, cast
 
-from lanewise.atoms.gmma import Major, ScaleIn, SparseSel
-from lanewise.atoms.names import Operation, named_operation
+from lanewise.atoms.names import Operation, a_in_tensor_memory, named_operation
 from lanewise.atoms.tmem import TmemTensor, tmem_fragment
-from lanewise.atoms.umma import a_in_tensor_memory
 from lanewise.atoms.value_types import (
     COMPLEX,
     GAUSS_COMPLEX,
+    Major,
     RegisterArray,
+    ScaleIn,
+    SparseSel,
     ValueType,
     of_format,
     smem_desc,
@@ -45,7 +47,7 @@ class UmmaTraits:
     a_in_tensor_memory: bool
 
     @property
-    def blocks(self) -> Layout:
+    def threads(self) -> Layout:
         """The blocks that take part: what CuTe calls the threads of the operation."""
         group = self.instruction.cta_group
         return Layout(group, group - 1)
@@ -109,6 +111,101 @@ class UmmaTraits:
 _SHARED = "shared memory"
 
 
+@dataclass(frozen=True)
+class RegisterTraits:
+    """The traits of an operation of a warp or a warpgroup, whose threads hold its operands in registers.
+
+    GMMA may read A and B from shared memory; its template arguments say in which order, and with which sign.
+    """
+
+    operation: Operation
+    arguments: Mapping[str, Enum]
+
+    @property
+    def _instruction(self) -> Instruction:
+        return self.operation.instruction
+
+    @property
+    def threads(self) -> Layout:
+        """Logical thread of the operation to thread of the warp or warpgroup."""
+        thr_id = self._instruction.d.thr_id
+        return Layout(self._instruction.threads) if thr_id is None else thr_id
+
+    def layout(self, name: str) -> Layout:
+        """Return the layout from (thread, value) of A, B or C to the flat index."""
+        layout = self._instruction.operands["d" if name == "C" else name.lower()].layout
+        return widen_k(layout, self._instruction.m, 2) if name == "A" and self._instruction.sparse else layout
+
+    def major(self, name: str) -> Enum:
+        """Return which index of A or B is contiguous in shared memory."""
+        return self.arguments.get(f"tnsp{name}", Major.K)
+
+    def sign(self, name: str) -> Enum:
+        """Return whether A or B is negated."""
+        return self.arguments.get(f"scale{name}", ScaleIn.One)
+
+    def value_type(self, name: str) -> ValueType:
+        """Return the type of the values of A, B, C or D; sparse ones of A stand for several along K."""
+        operand = self._instruction.operands[name.lower()]
+        if name in "CD":
+            if self.operation.composed:
+                return COMPLEX if self.operation.composed == "complex" else GAUSS_COMPLEX
+            return of_format(operand.format)
+        raw = self._contained(operand)
+        if name == "B" or not self._instruction.sparse:
+            return raw
+        if raw.bits == 4:  # two 4-bit elements in a byte, which stands for four places
+            return sparse(4, value_type("uint8_t"))
+        return sparse(2, of_format(operand.format))
+
+    def _contained(self, operand: Operand) -> ValueType:
+        """The type of an A or B value; formats that share an instruction are passed in plain containers."""
+        if self.operation.composed:
+            return COMPLEX
+        if self._instruction.kind:
+            return value_type("uint4b_t" if operand.slot_bits == 4 else "uint8_t")
+        return of_format(operand.format)
+
+    def fragment_type(self, name: str) -> ValueType:
+        """Return what a fragment is made of: values, or descriptors of shared memory."""
+        operand = self._instruction.operands["c" if name == "D" else name.lower()]
+        if operand.where == _SHARED:
+            return smem_desc(Major[self.major(name).name])
+        if name == "A" and self._instruction.sparse and self._contained(operand).bits == 8:
+            return sparse(2, self._contained(operand))
+        return self.value_type("C" if name == "D" else name)
+
+    def registers(self, name: str) -> RegisterArray:
+        """Return the registers of an operand, or its descriptor; GMMA has none for D: it writes C's."""
+        operand = self._instruction.operands[name.lower()]
+        if name == "D" and self._instruction.threads == 128:
+            return RegisterArray("void", 0)
+        if operand.where == _SHARED:
+            return _DESCRIPTOR
+        if self.operation.composed:
+            return RegisterArray(self.value_type(name).name, operand.registers)
+        if operand.register_bits == 64:
+            return RegisterArray("double", operand.registers)
+        is_float = name in "CD" and operand.format.name == "f32"
+        return RegisterArray("float" if is_float else "uint32_t", operand.registers)
+
+
+Told = TypeVar("Told")
+
+
+class OfOperand(Generic[Told]):
+    """A trait of A, B, C or D, under CuTe's name: what a method of the operation's own traits says of it."""
+
+    def __init__(self, method: str, operand: str) -> None:
+        self.method, self.operand = method, operand
+
+    def __get__(self, instance: Any, owner: object = None) -> Told:
+        if instance is None:
+            return cast(Told, self)
+        told: Told = getattr(instance.operands, self.method)(self.operand)
+        return told
+
+
 @dataclass(frozen=True, init=False)
 class MMA_Traits:
     """The shape, threads, value types, registers and (thread, value) layouts of one MMA operation.
@@ -165,43 +262,26 @@ class MMA_Traits:
             return None
         return UmmaTraits(inst, a_in_tensor_memory(self.operation.name))
 
+    @property
+    def operands(self) -> UmmaTraits | RegisterTraits:
+        """What the operation itself says of its operands; the traits below are CuTe's names of that."""
+        return self.umma or RegisterTraits(self.operation, self.arguments)
+
     # template arguments of GMMA ------------------------------------------------------------------------
 
-    def _argument(self, name: str, default: Enum) -> Enum:
-        return self.arguments.get(name, default)
-
-    @property
-    def tnspA(self) -> Enum:
-        """Which index of A is contiguous."""
-        if self.umma is not None:
-            return self.umma.major("A")
-        return self._argument("tnspA", Major.K)
-
-    @property
-    def tnspB(self) -> Enum:
-        """Which index of B is contiguous."""
-        if self.umma is not None:
-            return self.umma.major("B")
-        return self._argument("tnspB", Major.K)
-
-    @property
-    def scaleA(self) -> Enum:
-        """Whether A is negated."""
-        if self.umma is not None:
-            return self.umma.sign("A")
-        return self._argument("scaleA", ScaleIn.One)
-
-    @property
-    def scaleB(self) -> Enum:
-        """Whether B is negated."""
-        if self.umma is not None:
-            return self.umma.sign("B")
-        return self._argument("scaleB", ScaleIn.One)
+    tnspA = OfOperand[Enum]("major", "A")  # noqa: N815 (CUTLASS's name)
+    """Which index of A is contiguous."""
+    tnspB = OfOperand[Enum]("major", "B")  # noqa: N815 (CUTLASS's name)
+    """Which index of B is contiguous."""
+    scaleA = OfOperand[Enum]("sign", "A")  # noqa: N815 (CUTLASS's name)
+    """Whether A is negated."""
+    scaleB = OfOperand[Enum]("sign", "B")  # noqa: N815 (CUTLASS's name)
+    """Whether B is negated."""
 
     @property
     def spsel(self) -> Enum:
         """Which threads of a quad hold the metadata."""
-        return self._argument("spsel", SparseSel.Zero)
+        return self.arguments.get("spsel", SparseSel.Zero)
 
     # shape and layouts ---------------------------------------------------------------------------------
 
@@ -212,33 +292,15 @@ class MMA_Traits:
 
     @property
     def ThrID(self) -> Layout:
-        """Logical thread of the operation to thread of the warp or warpgroup."""
-        if self.umma is not None:
-            return self.umma.blocks
-        thr_id = self.instruction.d.thr_id
-        return Layout(self.instruction.threads) if thr_id is None else thr_id
+        """Logical thread of the operation to thread of the warp or warpgroup; of tcgen05.mma, the blocks."""
+        return self.operands.threads
 
-    @cached_property
-    def ALayout(self) -> Layout:
-        """The layout from (thread, value) of A to m + M·k."""
-        if self.umma is not None:
-            return self.umma.layout("A")
-        layout = self.instruction.a.layout
-        return widen_k(layout, self.instruction.m, 2) if self.instruction.sparse else layout
-
-    @property
-    def BLayout(self) -> Layout:
-        """The layout from (thread, value) of B to n + N·k."""
-        if self.umma is not None:
-            return self.umma.layout("B")
-        return self.instruction.b.layout
-
-    @property
-    def CLayout(self) -> Layout:
-        """The layout from (thread, value) of C and D to m + M·n."""
-        if self.umma is not None:
-            return self.umma.layout("C")
-        return self.instruction.d.layout
+    ALayout = OfOperand[Layout]("layout", "A")
+    """The layout from (thread, value) of A to m + M·k."""
+    BLayout = OfOperand[Layout]("layout", "B")
+    """The layout from (thread, value) of B to n + N·k."""
+    CLayout = OfOperand[Layout]("layout", "C")
+    """The layout from (thread, value) of C and D to m + M·n."""
 
     @cached_property
     def ELayout(self) -> Layout:
@@ -267,60 +329,22 @@ class MMA_Traits:
         """The name of the operation that these are the traits of."""
         return self.operation.name
 
-    @property
-    def ElementDVal(self) -> ValueType:
-        """ValTypeD, under the name that CUTLASS had for it until 3.5."""
-        return self.ValTypeD
-
-    @property
-    def ElementAVal(self) -> ValueType:
-        """ValTypeA, under the name that CUTLASS had for it until 3.5."""
-        return self.ValTypeA
-
-    @property
-    def ElementBVal(self) -> ValueType:
-        """ValTypeB, under the name that CUTLASS had for it until 3.5."""
-        return self.ValTypeB
-
-    @property
-    def ElementCVal(self) -> ValueType:
-        """ValTypeC, under the name that CUTLASS had for it until 3.5."""
-        return self.ValTypeC
+    # until 3.5, CUTLASS had these names for the types of values
+    ElementDVal = OfOperand[ValueType]("value_type", "D")
+    ElementAVal = OfOperand[ValueType]("value_type", "A")
+    ElementBVal = OfOperand[ValueType]("value_type", "B")
+    ElementCVal = OfOperand[ValueType]("value_type", "C")
 
     # types and registers -------------------------------------------------------------------------------
 
-    @property
-    def ValTypeD(self) -> ValueType:
-        """The type of D's values."""
-        if self.umma is not None:
-            return self.umma.value_type("D")
-        return self._accumulator(self.instruction.d)
-
-    @property
-    def ValTypeC(self) -> ValueType:
-        """The type of C's values."""
-        if self.umma is not None:
-            return self.umma.value_type("C")
-        return self._accumulator(self.instruction.c)
-
-    @property
-    def ValTypeA(self) -> ValueType:
-        """The type of A's values; sparse ones stand for several indices along K."""
-        if self.umma is not None:
-            return self.umma.value_type("A")
-        raw = self._contained(self.instruction.a)
-        if not self.instruction.sparse:
-            return raw
-        if raw.bits == 4:  # two 4-bit elements in a byte, which stands for four places
-            return sparse(4, value_type("uint8_t"))
-        return sparse(2, of_format(self.instruction.a.format))
-
-    @property
-    def ValTypeB(self) -> ValueType:
-        """The type of B's values."""
-        if self.umma is not None:
-            return self.umma.value_type("B")
-        return self._contained(self.instruction.b)
+    ValTypeD = OfOperand[ValueType]("value_type", "D")
+    """The type of D's values."""
+    ValTypeA = OfOperand[ValueType]("value_type", "A")
+    """The type of A's values; sparse ones stand for several indices along K."""
+    ValTypeB = OfOperand[ValueType]("value_type", "B")
+    """The type of B's values."""
+    ValTypeC = OfOperand[ValueType]("value_type", "C")
+    """The type of C's values."""
 
     @property
     def ValTypeE(self) -> ValueType:
@@ -332,92 +356,23 @@ class MMA_Traits:
         """The type of scale factors."""
         return of_format(self.instruction.scale_a.format)
 
-    @property
-    def FrgTypeD(self) -> ValueType:
-        """What a fragment of D is made of."""
-        if self.umma is not None:
-            return self.umma.fragment_type("D")
-        return self.ValTypeC
+    FrgTypeD = OfOperand[ValueType]("fragment_type", "D")
+    """What a fragment of D is made of."""
+    FrgTypeA = OfOperand[ValueType]("fragment_type", "A")
+    """What a fragment of A is made of: values, or descriptors of shared memory."""
+    FrgTypeB = OfOperand[ValueType]("fragment_type", "B")
+    """What a fragment of B is made of: values, or descriptors of shared memory."""
+    FrgTypeC = OfOperand[ValueType]("fragment_type", "C")
+    """What a fragment of C is made of."""
 
-    @property
-    def FrgTypeC(self) -> ValueType:
-        """What a fragment of C is made of."""
-        if self.umma is not None:
-            return self.umma.fragment_type("C")
-        return self.ValTypeC
-
-    @property
-    def FrgTypeA(self) -> ValueType:
-        """What a fragment of A is made of: values, or descriptors of shared memory."""
-        if self.umma is not None:
-            return self.umma.fragment_type("A")
-        if self.instruction.a.where == _SHARED:
-            return smem_desc(Major[self.tnspA.name])
-        contained = self._contained(self.instruction.a)
-        if self.instruction.sparse and contained.bits == 8:
-            return sparse(2, contained)
-        return self.ValTypeA
-
-    @property
-    def FrgTypeB(self) -> ValueType:
-        """What a fragment of B is made of: values, or descriptors of shared memory."""
-        if self.umma is not None:
-            return self.umma.fragment_type("B")
-        return smem_desc(Major[self.tnspB.name]) if self.instruction.b.where == _SHARED else self.ValTypeB
-
-    def _contained(self, operand: Operand) -> ValueType:
-        """The type of an A or B value; formats that share an instruction are passed in plain containers."""
-        if self.operation.composed:
-            return COMPLEX
-        if self.instruction.kind:
-            return value_type("uint4b_t" if operand.slot_bits == 4 else "uint8_t")
-        return of_format(operand.format)
-
-    def _accumulator(self, operand: Operand) -> ValueType:
-        if self.operation.composed:
-            return COMPLEX if self.operation.composed == "complex" else GAUSS_COMPLEX
-        return of_format(operand.format)
-
-    def _registers(self, operand: Operand, accumulator: bool) -> RegisterArray:
-        if operand.where == _SHARED:
-            return RegisterArray("uint64_t", 1)
-        if self.operation.composed:
-            kind = self.ValTypeD if accumulator else COMPLEX
-            return RegisterArray(kind.name, operand.registers)
-        if operand.register_bits == 64:
-            return RegisterArray("double", operand.registers)
-        is_float = accumulator and operand.format.name == "f32"
-        return RegisterArray("float" if is_float else "uint32_t", operand.registers)
-
-    @property
-    def DRegisters(self) -> RegisterArray:
-        """The registers of D; GMMA has none of its own: it writes C's."""
-        if self.umma is not None:
-            return self.umma.registers("D")
-        if self.instruction.threads == 128:
-            return RegisterArray("void", 0)
-        return self._registers(self.instruction.d, accumulator=True)
-
-    @property
-    def ARegisters(self) -> RegisterArray:
-        """The registers of A, or its descriptor."""
-        if self.umma is not None:
-            return self.umma.registers("A")
-        return self._registers(self.instruction.a, accumulator=False)
-
-    @property
-    def BRegisters(self) -> RegisterArray:
-        """The registers of B, or its descriptor."""
-        if self.umma is not None:
-            return self.umma.registers("B")
-        return self._registers(self.instruction.b, accumulator=False)
-
-    @property
-    def CRegisters(self) -> RegisterArray:
-        """The registers of C."""
-        if self.umma is not None:
-            return self.umma.registers("C")
-        return self._registers(self.instruction.c, accumulator=True)
+    DRegisters = OfOperand[RegisterArray]("registers", "D")
+    """The registers of D; GMMA has none of its own: it writes C's."""
+    ARegisters = OfOperand[RegisterArray]("registers", "A")
+    """The registers of A, or its descriptor."""
+    BRegisters = OfOperand[RegisterArray]("registers", "B")
+    """The registers of B, or its descriptor."""
+    CRegisters = OfOperand[RegisterArray]("registers", "C")
+    """The registers of C."""
 
     @property
     def ERegisters(self) -> RegisterArray:
@@ -454,3 +409,25 @@ def widen_k(layout: Layout, m: int, factor: int) -> Layout:
         Layout(threads.shape, unflatten(stretched, threads.shape)),
         Layout(sizes, strides) if len(sizes) > 1 else Layout(sizes[0], strides[0]),
     )
+
+
+#: The name of each layout: an operation whose traits have it, and the trait.
+_FROM = {
+    "SM80_8x4": ("SM80_8x8x4_F64F64F64F64_TN", "ALayout"),
+    "SM80_8x8_Row": ("SM80_8x8x4_F64F64F64F64_TN", "CLayout"),
+    "SM80_8x16_Row": ("SM80_8x8x16_S32S8S8S32_TN", "ALayout"),
+    "SM80_16x8_Row": ("SM80_16x8x16_F32F16F16F32_TN", "CLayout"),
+}
+NAMES = tuple(_FROM)
+
+
+@cache
+def named_layout(name: str) -> Layout:
+    """The layout of a name, (thread, value) to the flat index.
+
+    >>> named_layout("SM80_16x8_Row")
+    ((4,8),(2,2)):((32,1),(16,8))
+    """
+    operation, trait = _FROM[name]
+    layout: Layout = getattr(MMA_Traits(operation), trait)
+    return layout

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from lanewise.atoms.fragments import registers
-from lanewise.atoms.gmma import ScaleOut
 from lanewise.atoms.lookup import atom
-from lanewise.atoms.mma_atom import LONE, MMA_Atom, ThrMMA
+from lanewise.atoms.mma_atom import LONE, MMA_Atom, ThrMMA, registers
 from lanewise.atoms.names import Operation
 from lanewise.atoms.tiling import check_permutation
+from lanewise.atoms.value_types import ScaleOut
 from lanewise.errors import LanewiseError
 from lanewise.isa import Instruction
 from lanewise.isa.naming.shorthand import is_cutlass_name

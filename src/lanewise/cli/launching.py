@@ -13,14 +13,13 @@ import runpy
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from lanewise.cli.input.compiling import USUAL, Compilation, CompilingOptions
-from lanewise.cli.input.option_groups import flag, valued
+from lanewise.cli.input.options import USUAL, Compilation, CompilingOptions, flag, valued
 from lanewise.errors import LanewiseError
 from lanewise.hints import missing_file
 from lanewise.tracebacks import shorten
@@ -62,61 +61,11 @@ ScriptArguments = Annotated[
         help="Arguments for a Python script, which finds them in sys.argv, or for main() of a program.",
     ),
 ]
-EntryName = Annotated[
-    str | None,
-    valued(
-        "--entry",
-        "NAME",
-        "The name of the kernel: plain, demangled or mangled; of a template an instance, 'mm<half, float>'.",
-        panel=_SHAPE,
-    ),
-]
 Grid = Annotated[
     str | None,
     valued("--grid", "X[,Y[,Z]]", "How many blocks the grid has; 1 if left out.", panel=_SHAPE),
 ]
 Block = Annotated[str | None, valued("--block", "X[,Y[,Z]]", "How many threads a block has.", panel=_SHAPE)]
-Shared = Annotated[
-    int | None,
-    valued("--shared", "BYTES", "How many bytes of dynamic shared memory a block has.", panel=_SHAPE),
-]
-Cluster = Annotated[
-    str | None,
-    valued(
-        "--cluster",
-        "X[,Y[,Z]]",
-        "How many blocks a cluster has (sm_90 and later), unless the kernel itself says it.",
-        panel=_SHAPE,
-    ),
-]
-Arch = Annotated[
-    str | None,
-    valued(
-        "--arch",
-        "ARCH",
-        "The GPU to imitate, such as sm_90 or H100: CUDA C++ is compiled for it, and matrix "
-        "instructions give its bits.",
-    ),
-]
-Steps = Annotated[
-    int | None, valued("--steps", "N", "Stop a block after N steps, so that an endless loop ends.", min=1)
-]
-Args = Annotated[
-    list[str] | None,
-    valued(
-        "--arg",
-        "VALUE",
-        "An argument: a .npy file, zeros:f32:64x64 (zeros, ones, arange, random, normal; random and "
-        "normal take :seed after that), a number, null, or a struct as hex:00ff.",
-    ),
-]
-Unchecked = Annotated[
-    bool,
-    flag(
-        "--unchecked",
-        "Pass the arguments as they are, without a comparison with the kernel's signature in C++.",
-    ),
-]
 Gpu = Annotated[
     str | None,
     valued(
@@ -139,15 +88,60 @@ Bar = Annotated[
 class LaunchOptions:
     """The options of a launch that `run`, `check` and `debug` have."""
 
-    entry: EntryName = None
+    entry: Annotated[
+        str | None,
+        valued(
+            "--entry",
+            "NAME",
+            "The name of the kernel: plain, demangled or mangled; of a template an instance, "
+            "'mm<half, float>'.",
+            panel=_SHAPE,
+        ),
+    ] = None
     grid: Grid = None
     block: Block = None
-    shared: Shared = None
-    cluster: Cluster = None
-    arg: Args = None
-    arch: Arch = None
-    steps: Steps = None
-    unchecked: Unchecked = False
+    shared: Annotated[
+        int | None,
+        valued("--shared", "BYTES", "How many bytes of dynamic shared memory a block has.", panel=_SHAPE),
+    ] = None
+    cluster: Annotated[
+        str | None,
+        valued(
+            "--cluster",
+            "X[,Y[,Z]]",
+            "How many blocks a cluster has (sm_90 and later), unless the kernel itself says it.",
+            panel=_SHAPE,
+        ),
+    ] = None
+    arg: Annotated[
+        list[str] | None,
+        valued(
+            "--arg",
+            "VALUE",
+            "An argument: a .npy file, zeros:f32:64x64 (zeros, ones, arange, random, normal; random and "
+            "normal take :seed after that), a number, null, or a struct as hex:00ff; as n=64 that of the "
+            "parameter n.",
+        ),
+    ] = None
+    arch: Annotated[
+        str | None,
+        valued(
+            "--arch",
+            "ARCH",
+            "The GPU to imitate, such as sm_90 or H100: CUDA C++ is compiled for it, and matrix "
+            "instructions give its bits.",
+        ),
+    ] = None
+    steps: Annotated[
+        int | None, valued("--steps", "N", "Stop a block after N steps, so that an endless loop ends.", min=1)
+    ] = None
+    unchecked: Annotated[
+        bool,
+        flag(
+            "--unchecked",
+            "Pass the arguments as they are, without a comparison with the kernel's signature in C++.",
+        ),
+    ] = False
 
 
 def three(text: str, option: str) -> tuple[int, ...]:
@@ -221,22 +215,13 @@ def _no_kernel(file: Path) -> LanewiseError:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Asked(LaunchOptions):
     """A launch as it was asked for on the command line."""
 
-    file: Path
+    file: Path = Path()
     arguments: tuple[str, ...] = ()
-    entry: str | None = None
-    grid: str | None = None
-    block: str | None = None
-    shared: int | None = None
-    arch: str | None = None
-    steps: int | None = None
-    args: tuple[str, ...] = ()
     compilation: Compilation = USUAL
     progress: bool | None = None
-    cluster: str | None = None
-    unchecked: bool = False
     #: The command that asks, for messages: run, check or debug.
     command: str = "run"
     #: The virtual GPU that a script has; None if it has none.
@@ -255,11 +240,13 @@ class Asked:
         gpu: str | None = None,
     ) -> Asked:
         """Return what a command was asked for."""
-        return cls(
-            file, tuple(arguments or ()), launching.entry, launching.grid, launching.block, launching.shared,
-            launching.arch, launching.steps, tuple(launching.arg or ()), compiling.compilation, progress,
-            launching.cluster, launching.unchecked, command, gpu,
-        )  # fmt: skip
+        asked = cls(file=file, arguments=tuple(arguments or ()), compilation=compiling.compilation)
+        return replace(asked, **vars(launching), command=command, progress=progress, gpu=gpu)
+
+    @property
+    def args(self) -> list[str]:
+        """The kernel's arguments as they were written."""
+        return self.arg or []
 
     @property
     def is_script(self) -> bool:
@@ -343,28 +330,35 @@ class Asked:
 
     def kernel(self) -> tuple[Configured, list[Any]]:
         """The kernel, configured, and its arguments."""
-        from lanewise.cli.input.suggested_command import parameter_names, suggested_command
+        from lanewise.cli.input.suggested_command import (
+            arguments_in_order,
+            parameter_names,
+            suggested_command,
+        )
         from lanewise.ptx.arguments import described
 
         entry = entry_of(module_in(self.file, self.arch, self.compilation), self.file, self.entry)
         parameters = entry.parameters
-        if len(self.args) != len(parameters):
+        texts = arguments_in_order(self.args, entry)
+        if texts is None or None in texts:
             names = ", ".join(described(parameter) for parameter in parameters)
             signature = entry.demangled if "(" in entry.demangled else f"{entry.demangled}({names})"
             wanted = (
                 f"{signature} takes {len(parameters)} argument{'s' if len(parameters) != 1 else ''}: give "
                 f"one --arg for each; {len(self.args)} {'is' if len(self.args) == 1 else 'are'} given"
             )
-            missing = parameter_names(entry)[len(self.args) :]
-            if self.args and missing:
-                raise LanewiseError(f"{wanted}: there is none for {', '.join(missing)}")
-            if self.args:
+            if texts is None:
                 raise LanewiseError(wanted)
+            if self.args:
+                named = zip(parameter_names(entry), texts, strict=True)
+                missing = ", ".join(name for name, text in named if text is None)
+                raise LanewiseError(f"{wanted}: there is none for {missing}")
             suggested = suggested_command(self.command, entry, self.file, self.grid, self.block)
             raise LanewiseError(f"{wanted}. A command to begin with:\n{suggested}")
         values = [
             parse_argument(text, number, variable)
-            for number, (text, variable) in enumerate(zip(self.args, parameters, strict=True))
+            for number, (text, variable) in enumerate(zip(texts, parameters, strict=True))
+            if text is not None
         ]
         grid = three(self.grid or "1", "--grid")
         block = three(self.block, "--block") if self.block else entry.function.limit("reqntid")
@@ -453,7 +447,7 @@ def _run_program(
     from lanewise.machine.checker.check import CHECKS
     from lanewise.virtual_gpu.devices import find_device
     from lanewise.virtual_gpu.programs import library_of, run_program
-    from lanewise.virtual_gpu.programs.supervision import supervised
+    from lanewise.virtual_gpu.programs.running import supervised
 
     assert asked.gpu is not None
     library = library_of(asked.file, find_device(asked.gpu).arch, asked.compilation.flags)

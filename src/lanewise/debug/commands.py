@@ -9,9 +9,9 @@ from pathlib import Path
 
 from lanewise.debug import information
 from lanewise.debug.debugger import Debugger
+from lanewise.debug.information import listing, printed, shown_lanes, where
 from lanewise.debug.lines import PTX, Frame
 from lanewise.debug.stops import Stop, lanes_of_text, lanes_text
-from lanewise.debug.tables import listing, printed, shown_lanes, where
 from lanewise.errors import LanewiseError
 from lanewise.hints import nearest
 

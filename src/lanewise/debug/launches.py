@@ -11,9 +11,8 @@ from lanewise.machine.checker.report import Finding
 from lanewise.machine.tracer.traced_launch import TracedLaunch
 from lanewise.numpy_types import AnyArray
 from lanewise.traces.recording import Recording, Three
-from lanewise.traces.run import TraceOptions, record
 from lanewise.traces.step import Step
-from lanewise.traces.trace import Trace
+from lanewise.traces.trace import Trace, TraceOptions, record
 
 #: Options of a launch that a recording takes; a progress bar and an executor have nothing to do there.
 _KEPT = ("arch", "steps", "schedule", "cluster")

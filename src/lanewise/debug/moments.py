@@ -10,13 +10,13 @@ from lanewise.debug.launches import Recorded
 from lanewise.draw.tensor_memory import TensorMemory
 from lanewise.errors import LanewiseError
 from lanewise.isa import Operand
-from lanewise.machine.abi import LANES, WARPGROUP
+from lanewise.machine.abi import LANES
 from lanewise.machine.tracer.log import NOT_KEPT
 from lanewise.numpy_types import AnyArray
-from lanewise.traces.descriptions import TENSOR_NAME
 from lanewise.traces.fragments import operands_with
 from lanewise.traces.history import NOTHING
 from lanewise.traces.names import Variable
+from lanewise.traces.recording import TENSOR_NAME
 from lanewise.traces.step import Registers, Step
 from lanewise.traces.tensor_memory import tensor_reading
 
@@ -69,21 +69,7 @@ class Moment:
         operand = self.operand(variable)
         if operand is None:
             return None
-        warps = [self.warp]
-        if operand.threads > LANES:
-            first = self.warp // WARPGROUP * WARPGROUP
-            warps = list(range(first, first + WARPGROUP))
-        parts = [
-            np.stack(
-                [
-                    self.recording.held_alike(self.block, self.warp, self.entry, warp, names)
-                    for names in variable.elements
-                ],
-                axis=1,
-            )
-            for warp in warps
-        ]
-        return operand.unpack(np.concatenate(parts))
+        return self.recording.held_matrix(self.block, self.warp, self.entry, operand, variable.elements)
 
     # memory ------------------------------------------------------------------------------------------------
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from lanewise.debug import commands, information
 from lanewise.debug.commands import Commands, Leave
 from lanewise.debug.debugger import Debugger
+from lanewise.debug.information import where
 from lanewise.debug.launches import DebuggedLaunch
 from lanewise.debug.stops import Breakpoint, Watchpoint
-from lanewise.debug.tables import where
 from lanewise.errors import InternalError, LanewiseError
 
 PROMPT = "(lanewise) "

@@ -12,7 +12,7 @@ from lanewise.debug.lines import Frame, Lines
 from lanewise.debug.moments import Moment
 from lanewise.errors import LanewiseError
 from lanewise.machine.abi import LANES
-from lanewise.traces.history import NOTHING
+from lanewise.traces.history import NOTHING, lanes_of
 from lanewise.traces.places import MemoryPlace, PlaceNames, RegisterPlace
 from lanewise.traces.step import Registers
 
@@ -197,7 +197,7 @@ def lanes_of_text(text: str) -> npt.NDArray[np.bool_]:
             raise wrong from None
         if not 0 < mask < 1 << LANES:
             raise wrong
-        return np.asarray((mask >> np.arange(LANES)) & 1 != 0)
+        return lanes_of(mask)
     for part in plain.split(","):
         first, dash, last = (text.strip() for text in part.partition("-"))
         if not first.isdecimal() or (dash and not last.isdecimal()):

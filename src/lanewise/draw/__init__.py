@@ -4,11 +4,11 @@ What is drawn comes from the rooms below; this one only shows it.
 """
 
 from lanewise.draw.banks import BankMap, bank_map
-from lanewise.draw.descriptors import DescribedMatrix, described_matrix
 from lanewise.draw.layouts import TVLayout, tv
 from lanewise.draw.options import Options
 from lanewise.draw.picture import Picture
 from lanewise.draw.render import html, latex, print_latex, save, svg, text
+from lanewise.draw.shared_memory import DescribedMatrix, described_matrix
 from lanewise.hints import not_called
 
 __all__ = [

@@ -10,8 +10,17 @@ from typing import Any
 from lanewise.draw.layouts import indices_of
 from lanewise.draw.options import Options
 from lanewise.draw.owners import marked_cell, ranges
-from lanewise.draw.palette import CONFLICTS, FADED, PASTELS, conflict_colour
-from lanewise.draw.picture import Axis, Cell, Legend, Panel, Picture
+from lanewise.draw.picture import (
+    CONFLICTS,
+    FADED,
+    PASTELS,
+    Axis,
+    Cell,
+    Legend,
+    Panel,
+    Picture,
+    conflict_colour,
+)
 from lanewise.engines import Drawn
 from lanewise.errors import LanewiseError
 from lanewise.layout import ComposedLayout, Layout, Tensor

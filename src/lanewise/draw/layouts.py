@@ -16,8 +16,7 @@ from lanewise.draw.owners import (
     panel_of,
     tv_pairs,
 )
-from lanewise.draw.palette import GREYS, PASTELS
-from lanewise.draw.picture import MAX_EXTENT, Axis, Cell, Legend, Panel, Picture, check_extent
+from lanewise.draw.picture import GREYS, MAX_EXTENT, PASTELS, Axis, Cell, Legend, Panel, Picture, check_extent
 from lanewise.engines import Drawn
 from lanewise.errors import LanewiseError
 from lanewise.layout import ComposedLayout, Layout, Swizzle, Tensor, flatten, idx2crd, product, rank

@@ -9,8 +9,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from lanewise.draw.options import Options
-from lanewise.draw.palette import FADED, PASTELS, SHARED, WHITE
-from lanewise.draw.picture import Axis, Cell, Legend, Panel
+from lanewise.draw.picture import FADED, PASTELS, SHARED, WHITE, Axis, Cell, Legend, Panel
 from lanewise.errors import LanewiseError
 from lanewise.layout import Layout, size
 

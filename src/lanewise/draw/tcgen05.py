@@ -8,16 +8,14 @@ from dataclasses import replace
 
 from lanewise.draw.options import Options
 from lanewise.draw.owners import Owner, Ownership, colour_legends, is_called, panel_of
-from lanewise.draw.palette import PASTELS, SHARED, WHITE
-from lanewise.draw.picture import Axis, Cell, Legend, Panel, Picture, check_extent
+from lanewise.draw.picture import PASTELS, SHARED, WHITE, Axis, Cell, Legend, Panel, Picture, check_extent
 from lanewise.draw.tensor_memory import UNWRITTEN, TensorMemory, picture_of_memory
 from lanewise.errors import LanewiseError
 from lanewise.isa import describe_targets
 from lanewise.isa.asynchronous import AsyncInstruction, Tcgen05Instruction
 from lanewise.isa.asynchronous.tensor_places import BlockPart, block_parts, regions_of
 from lanewise.isa.tensor_memory import copy_shapes, load_shapes
-from lanewise.isa.tensor_memory.accumulators import COLUMNS, LANES, Region, block_rows
-from lanewise.isa.tensor_memory.operand import Accumulator
+from lanewise.isa.tensor_memory.accumulators import COLUMNS, LANES, Accumulator, Region, block_rows
 
 #: Where panels stand within the part of a block: as for other products, with tensor memory at the right.
 _PLACES = {"scale_b": (0, 3), "b": (1, 3), "scale_a": (2, 0), "metadata": (2, 1), "a": (2, 2), "d": (2, 3)}
@@ -118,13 +116,14 @@ def _within(options: Options, key: str, name: str, part: BlockPart) -> Options:
     row, col = int(row) - part.rows.start, int(col) - part.columns.start
     inside = 0 <= row < len(part.rows) and 0 <= col < len(part.columns)
     reads = options.inputs and is_called("C, D", matrix)
-    if (is_called(name, matrix) and not inside) or (not reads and not is_called(name, matrix)):
-        return replace(options, operand=None, element=None, inputs=False)
-    if reads and key not in ("a", "b", "d"):
-        return replace(options, operand=None, element=None, inputs=False)
-    if reads and (
-        (key == "a" and not 0 <= row < len(part.rows)) or (key == "b" and not 0 <= col < len(part.columns))
-    ):
+    marked = inside if is_called(name, matrix) else reads
+    if reads and key == "a":
+        marked &= 0 <= row < len(part.rows)
+    elif reads and key == "b":
+        marked &= 0 <= col < len(part.columns)
+    elif reads and key != "d":
+        marked = False
+    if not marked:
         return replace(options, operand=None, element=None, inputs=False)
     return replace(options, operand=None, element=(matrix, row, col), inputs=reads)
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lanewise.draw.options import Options
-from lanewise.draw.palette import PASTELS, SHARED, WHITE
-from lanewise.draw.picture import Axis, Cell, Legend, Panel, Picture
+from lanewise.draw.picture import PASTELS, SHARED, WHITE, Axis, Cell, Legend, Panel, Picture
 from lanewise.engines import Drawn
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, format_of

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby, pairwise
 
 from lanewise.draw.drawing import STYLES, Drawing, Group, Rect, Word
-from lanewise.draw.palette import GRID, MARK, RULE, WHITE
-from lanewise.draw.picture import Picture
+from lanewise.draw.picture import GRID, MARK, RULE, WHITE, Picture
 from lanewise.errors import LanewiseError
 
 #: Cells a side beyond which pdflatex takes too long, or runs out of memory.

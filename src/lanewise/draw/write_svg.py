@@ -9,7 +9,7 @@ from html import escape
 from itertools import groupby
 
 from lanewise.draw.drawing import STYLES, Drawing, Group, Rect, Word
-from lanewise.draw.palette import GRID, MARK, RULE, WHITE
+from lanewise.draw.picture import GRID, MARK, RULE, WHITE
 
 FONTS = "DejaVu Sans Mono,Menlo,Consolas,Liberation Mono,monospace"
 _NOT_XML = re.compile(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

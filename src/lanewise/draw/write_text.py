@@ -3,7 +3,7 @@
 import textwrap
 from dataclasses import replace
 
-from lanewise.draw.arrange import Measures, Placed, arrange
+from lanewise.draw.drawing import Measures, Placed, arrange
 from lanewise.draw.picture import Cell, Panel, Picture, cut
 
 NOTE_COLUMNS = 96

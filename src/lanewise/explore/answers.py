@@ -5,17 +5,47 @@ JSON it takes; a first parameter `session` is given the session. What it returns
 it is where it is `bytes`.
 """
 
+from __future__ import annotations
+
+import copy
 import inspect
 import json
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any, TypeVar
 
 from lanewise.errors import InternalError, LanewiseError
-from lanewise.explore.session import Session
+
+
+class Session:
+    """What one run of `lanewise explore` was started with, and the launches of scripts that it opened."""
+
+    #: Why Python that is typed on the page is not run, as a sentence; empty where it is run.
+    refuses_python: str
+
+    def __init__(self, files: Sequence[Path] = (), *, runs_python: bool = False) -> None:
+        """Begin with the files that the command line names; typed Python is not run unless that is said."""
+        self.files = tuple(files)
+        #: How a kernel in one of the files may be launched, by the name of the file: fields of a request.
+        self.suggested: dict[str, dict[str, Any]] = {}
+        self.refuses_python = "" if runs_python else "This page does not run Python."
+        #: What the room Kernels shows of each launch of a script that was opened.
+        self.opened: list[Any] = []
+
+    def for_others(self) -> Session:
+        """Return the same session as somebody sees it who is not on this machine: Python is not run.
+
+        >>> Session(runs_python=True).for_others().refuses_python
+        'The page is served to others here, and runs Python on its own machine only.'
+        """
+        session = copy.copy(self)
+        session.refuses_python = "The page is served to others here, and runs Python on its own machine only."
+        return session
+
 
 #: The module with the questions of each room; it is imported when the first question comes.
 ROOMS = {
@@ -30,15 +60,6 @@ ROOMS = {
 FOUND, REFUSED, UNKNOWN, BROKEN = 200, 400, 404, 500
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-class Refused(LanewiseError):
-    """A refusal with more than a sentence: `details` stand beside it in the answer."""
-
-    def __init__(self, sentence: str, **details: object) -> None:
-        """Refuse with a sentence, and with values that the page can use."""
-        super().__init__(sentence)
-        self.details = details
 
 
 @dataclass(frozen=True)
@@ -103,8 +124,6 @@ def answer(session: Session, room: str, name: str, body: bytes) -> Answer:
         return _json(FOUND, result)
     except InternalError as error:
         return _json(BROKEN, {"error": str(error)})
-    except Refused as error:
-        return _json(REFUSED, {**error.details, "error": str(error)})
     except LanewiseError as error:
         return _json(REFUSED, {"error": str(error)})
     except MemoryError:

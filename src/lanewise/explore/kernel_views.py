@@ -20,17 +20,16 @@ from lanewise.machine.program.instruction_record import Order
 from lanewise.machine.tensor_memory_records import LANE_BYTES
 from lanewise.machine.tracer.log import NOT_KEPT
 from lanewise.machine.tracer.records import ASYNC_WRITE_POINT
-from lanewise.machine.tracer.tensor_areas import Area
+from lanewise.machine.tracer.tensor_log import Area
 from lanewise.machine.tracer.traced_launch import TracedLaunch
 from lanewise.ptx import Immediate, load, nvdisasm, ptxas
 from lanewise.ptx.tools.assembler import sass_of
 from lanewise.traces.origin import Origin, shown
-from lanewise.traces.page import packed, page_data
+from lanewise.traces.page import packed, packed_parts, page_data
 from lanewise.traces.places import MemoryPlace
 from lanewise.traces.recording import Recording
-from lanewise.traces.run import TraceOptions, record
 from lanewise.traces.tensor_memory import tensor_reading
-from lanewise.traces.trace import Trace
+from lanewise.traces.trace import Trace, TraceOptions, record
 
 #: Bytes that are recorded of a launch, and bytes of them that the page is given.
 TRACED_BYTES, SHOWN_BYTES = 96 << 20, 12 << 20
@@ -344,16 +343,15 @@ def shared_writes(recording: Recording, kept: int) -> dict[str, object]:
     chosen &= (writes.block == recording.run.blocks[0]) & (steps < kept)
     numbers = np.flatnonzero(chosen)
     numbers = numbers[: int(np.searchsorted(np.cumsum(writes.size[numbers]), SHOWN_BYTES, "right"))]
-    content = [
-        recording.log.memory[start : start + size]
-        for start, size in zip(writes.offset[numbers].tolist(), writes.size[numbers].tolist(), strict=True)
-    ]
     lanes = np.where(entries["point"][writes.entry[numbers]] == ASYNC_WRITE_POINT, -1, writes.row[numbers])
     columns = {"step": steps[numbers], "offset": offset[numbers], "size": writes.size[numbers], "lane": lanes}
-    return {
-        **{name: packed(np.ascontiguousarray(column.astype(np.int32))) for name, column in columns.items()},
-        "bytes": packed(np.concatenate(content) if content else np.zeros(0, np.uint8)),
-    }
+    content = packed_parts(recording.log.memory, writes.offset[numbers], writes.size[numbers])
+    return {**_packed_columns(columns), "bytes": content}
+
+
+def _packed_columns(columns: dict[str, Any]) -> dict[str, str]:
+    """Return columns of integers compressed, as text."""
+    return {name: packed(np.ascontiguousarray(column.astype(np.int32))) for name, column in columns.items()}
 
 
 # Tensor memory ----------------------------------------------------------------------------------------------
@@ -376,10 +374,6 @@ def tensor_data(recording: Recording, kept: int) -> dict[str, Any] | None:
     numbers, steps = numbers[:fits], steps[:fits]
     lanes, first = np.divmod(runs.target[numbers] - abi.TENSOR_WINDOW, LANE_BYTES)
     issuers = np.searchsorted(recording.steps, runs.issuer[numbers])
-    content = [
-        log.memory[start : start + size]
-        for start, size in zip(runs.offset[numbers].tolist(), runs.size[numbers].tolist(), strict=True)
-    ]
     columns = {
         "step": steps,
         "issuer": np.where(runs.issuer[numbers] >= 0, issuers, steps),
@@ -388,8 +382,8 @@ def tensor_data(recording: Recording, kept: int) -> dict[str, Any] | None:
         "words": runs.size[numbers] // 4,
     }
     return {
-        **{name: packed(np.ascontiguousarray(column.astype(np.int32))) for name, column in columns.items()},
-        "bytes": packed(np.concatenate(content) if content else np.zeros(0, np.uint8)),
+        **_packed_columns(columns),
+        "bytes": packed_parts(log.memory, runs.offset[numbers], runs.size[numbers]),
         "allocated": _allocated(recording, kept),
         "touched": _touched(recording, kept),
         "matrices": sorted(reading.matrices),

@@ -17,15 +17,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from lanewise.errors import LanewiseError
-from lanewise.explore.kernel_worker import MOST_VIEWS, read_message, write_message
+from lanewise.explore.kernel_worker import CPU_SECONDS, MEMORY_BYTES, MOST_VIEWS, read_message, write_message
 from lanewise.explore.time_limits import seconds
-from lanewise.explore.worker_limits import CPU_SECONDS, MEMORY_BYTES
+from lanewise.recently_used import RecentlyUsed
 
 #: Processes that run kernels at the same time.
 MOST_WORKERS = 2
@@ -74,7 +73,7 @@ class WorkerProcess:
         #: The number of the request that it was given last.
         self._number = 0
         #: The launches that it keeps, by their keys, the latest last.
-        self.kept: OrderedDict[str, None] = OrderedDict()
+        self.kept: RecentlyUsed[str, bool] = RecentlyUsed(MOST_VIEWS)
         self.tab = ""
         self.busy = False
         threading.Thread(target=self._read, daemon=True).start()
@@ -130,10 +129,7 @@ class WorkerProcess:
                 break
         if "error" in message:
             raise LanewiseError(message["error"])
-        self.kept[key] = None
-        self.kept.move_to_end(key)
-        while len(self.kept) > MOST_VIEWS:
-            self.kept.popitem(last=False)
+        self.kept.put(key, True)
         answer: dict[str, object] = message["answer"]
         return answer
 
@@ -170,10 +166,9 @@ class WorkerProcess:
                 self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=seconds(5.0))
-        for stream in (self._process.stdin,):
+        if self._process.stdin is not None:
             with contextlib.suppress(OSError):
-                if stream is not None:
-                    stream.close()
+                self._process.stdin.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

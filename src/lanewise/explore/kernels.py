@@ -12,9 +12,9 @@ import threading
 from typing import Any
 
 from lanewise.errors import LanewiseError, install_command
-from lanewise.explore.answers import question
-from lanewise.explore.kernel_examples import EXAMPLES
+from lanewise.explore.answers import Session, question
 from lanewise.explore.kernel_requests import (
+    EXAMPLES,
     MOST_ELEMENTS,
     MOST_SOURCE,
     MOST_THREADS,
@@ -22,15 +22,16 @@ from lanewise.explore.kernel_requests import (
     RequestedLaunch,
 )
 from lanewise.explore.kernel_views import KernelView, data_of, origin_of, sass_of_view, view_of
+from lanewise.explore.kernel_worker import can_limit
 from lanewise.explore.kernel_workers import workers
-from lanewise.explore.session import Session
-from lanewise.explore.worker_limits import can_limit
 from lanewise.isa import ARCHS
 from lanewise.machine.checker.check import CHECKS
 
 #: Launches of scripts that are kept; later ones run as they are.
 MOST_OPENED = 16
-_ROOM = "kernels opened"
+_SHOWN_OF_EXAMPLES = (
+    "name", "title", "about", "language", "source", "grid", "block", "arguments", "arch",
+)  # fmt: skip
 _lock = threading.Lock()
 
 
@@ -40,22 +41,11 @@ def about(session: Session) -> dict[str, Any]:
     workers.warm_up()
     return {
         "examples": [
-            {
-                "name": example.name,
-                "title": example.title,
-                "about": example.about,
-                "language": example.language,
-                "source": example.source,
-                "grid": example.grid,
-                "block": example.block,
-                "arguments": list(example.arguments),
-                "arch": example.arch,
-                "file": example.shown_name,
-            }
+            {name: getattr(example, name) for name in _SHOWN_OF_EXAMPLES} | {"file": example.shown_name}
             for example in EXAMPLES.values()
         ],
         "opened": [
-            {"number": number, "title": _title(view)} for number, view in enumerate(_opened(session), 1)
+            {"number": number, "title": _title(view)} for number, view in enumerate(session.opened, 1)
         ],
         "files": _files(session),
         "archs": list(ARCHS),
@@ -132,7 +122,7 @@ def add_launch(
     """Run a launch of a script that the command line opened, and keep what the room shows of it."""
     from lanewise.gpu import any_on_gpu
 
-    views = _opened(session)
+    views = session.opened
     kept = {name: value for name, value in options.items() if name not in ("stream", "executor", "progress")}
     if len(views) >= MOST_OPENED or "stream" in options or any_on_gpu(tuple(arguments)):
         configured(*arguments, **options)
@@ -145,18 +135,8 @@ def add_launch(
     sys.stdout.write(printed.getvalue())
 
 
-def opened_launches(session: Session) -> int:
-    """Return how many launches of scripts are kept."""
-    return len(_opened(session))
-
-
-def _opened(session: Session) -> list[KernelView]:
-    views: list[KernelView] = session.keep(_ROOM, "launches", list)
-    return views
-
-
 def _view(session: Session, number: int) -> KernelView:
-    views = _opened(session)
+    views: list[KernelView] = session.opened
     if not 1 <= number <= len(views):
         raise LanewiseError(f"launch {number} was not opened; {len(views)} were")
     return views[number - 1]
@@ -192,7 +172,7 @@ def _files(session: Session) -> list[dict[str, object]]:
 
 
 def _has_nvrtc() -> bool:
-    from lanewise.ptx.tools.nvrtc_library import installed_libraries
+    from lanewise.ptx.tools.runtime_compiler import installed_libraries
 
     return bool(installed_libraries())
 

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from lanewise.errors import LanewiseError
-from lanewise.explore.answers import answer
-from lanewise.explore.session import Session
+from lanewise.explore.answers import Session, answer
 from lanewise.explore.time_limits import seconds
 
 ADDRESS = "127.0.0.1"

@@ -13,11 +13,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lanewise.explore.answers import answer
-from lanewise.explore.catalogue import catalogue
+from lanewise.explore.answers import Session, answer
+from lanewise.explore.instructions import catalogue
 from lanewise.explore.layouts import EXAMPLES
 from lanewise.explore.server import PAGE, TYPES
-from lanewise.explore.session import Session
 from lanewise.explore.tour import tour
 from lanewise.isa import Operand, instruction
 from lanewise.isa.matrix_descriptor import SWIZZLE_MODES

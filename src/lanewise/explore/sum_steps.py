@@ -6,7 +6,7 @@ happens on the way. The last step gives the bits that the engines give.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -152,12 +152,10 @@ def explain_product(
 def _moved(step: SumStep, first: int, count: int, products: int | None) -> SumStep:
     """Return the step with the products' numbers in the whole sum, and without the zeros that fill it."""
     rows = tuple(
-        Row(_renumbered(row.label, first), row.value, row.exponent, row.detail)
-        for row in step.rows
-        if _number(row.label) < count
+        replace(row, label=_renumbered(row.label, first)) for row in step.rows if _number(row.label) < count
     )
     title = f"the next instruction: {step.title}" if first else step.title
-    return SumStep(title, rows, step.unit, step.total, step.rounding, step.result, products, step.largest)
+    return replace(step, title=title, rows=rows, products=products)
 
 
 def _number(label: str) -> int:
@@ -195,10 +193,7 @@ def _fused(
         numbers = order[start : start + model.block]
         step = _fused_block(model, scheme, pairs, numbers, Row(label, total), accumulator, scales)
         done = start + len(numbers) if ascending else None
-        step = SumStep(
-            step.title, step.rows, step.unit, step.total, step.rounding, step.result, done, step.largest
-        )
-        explained.steps.append(step)
+        explained.steps.append(replace(step, products=done))
         total, label = float(step.result), "sum so far"
     if not first:
         exact = add(total, c)

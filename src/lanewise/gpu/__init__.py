@@ -6,7 +6,7 @@ Through the CUDA driver alone: nothing else has to be installed. Which engine a 
 
 from lanewise.gpu.arrays import any_on_gpu
 from lanewise.gpu.device import Device, available, devices, synchronize
-from lanewise.gpu.faults import GpuError
+from lanewise.gpu.driver import GpuError
 from lanewise.gpu.launching import launch
 from lanewise.hints import not_called
 

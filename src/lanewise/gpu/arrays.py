@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -186,16 +186,10 @@ def interface_of(value: Any) -> dict[str, Any] | None:
         ) from None
     if not isinstance(interface, dict):
         return None
-    wrong = next(
-        (why for field, rule in _FIELDS.items() if (why := rule(interface.get(field), interface))), ""
-    )
+    wrong = _malformed(interface)
     if wrong:
         raise LanewiseError(f"the __cuda_array_interface__ of {type(value).__name__} is malformed: {wrong}")
     return interface
-
-
-def _is_address(address: object) -> bool:
-    return address is None or (isinstance(address, int | np.integer) and 0 <= int(address) < 1 << 64)
 
 
 def _integers(value: object, low: int) -> bool:
@@ -205,33 +199,25 @@ def _integers(value: object, low: int) -> bool:
     )
 
 
-def _wrong_type(typestr: object, interface: dict[str, object]) -> str:
+def _malformed(interface: dict[str, Any]) -> str:
+    """What is wrong with a field of an interface, in words; nothing if all are as the protocol has them."""
+    fields: list[Any] = [interface.get(field) for field in ("typestr", "shape", "data", "strides")]
+    typestr, shape, data, strides = fields
     try:
-        fits = isinstance(typestr, str) and np.dtype(typestr).itemsize > 0
+        is_type = isinstance(typestr, str) and np.dtype(typestr).itemsize > 0
     except TypeError:
-        fits = False
-    return "" if fits else f"typestr is a type as NumPy writes it, such as '<f4', not {typestr!r}"
-
-
-def _wrong_shape(shape: object, interface: dict[str, object]) -> str:
-    return "" if _integers(shape, 0) else f"shape is a tuple of sizes, not {shape!r}"
-
-
-def _wrong_data(data: object, interface: dict[str, object]) -> str:
-    fits = isinstance(data, tuple | list) and len(data) == 2 and _is_address(data[0])
-    return "" if fits else f"data is an address and whether it is read-only, not {data!r}"
-
-
-def _wrong_strides(strides: Any, interface: dict[str, Any]) -> str:
-    if strides is None or (_integers(strides, -1 << 63) and len(strides) == len(interface["shape"])):
-        return ""
-    return f"strides are as many integers as the shape has, or None; not {strides!r}"
-
-
-#: What is wrong with each field of an interface, in words; nothing if it is as the protocol has it.
-_FIELDS: dict[str, Callable[[object, dict[str, object]], str]] = {
-    "typestr": _wrong_type, "shape": _wrong_shape, "data": _wrong_data, "strides": _wrong_strides,
-}  # fmt: skip
+        is_type = False
+    if not is_type:
+        return f"typestr is a type as NumPy writes it, such as '<f4', not {typestr!r}"
+    if not _integers(shape, 0):
+        return f"shape is a tuple of sizes, not {shape!r}"
+    is_pair = isinstance(data, tuple | list) and len(data) == 2
+    address = data[0] if is_pair else -1
+    if address is not None and not (isinstance(address, int | np.integer) and 0 <= int(address) < 1 << 64):
+        return f"data is an address and whether it is read-only, not {data!r}"
+    if strides is not None and not (_integers(strides, -1 << 63) and len(strides) == len(shape)):
+        return f"strides are as many integers as the shape has, or None; not {strides!r}"
+    return ""
 
 
 def _by_interface(package: str, interface: dict[str, Any]) -> ArrayLocation:
@@ -244,13 +230,9 @@ def _by_interface(package: str, interface: dict[str, Any]) -> ArrayLocation:
     if strides is not None and not interface.get("any_strides"):
         size = np.dtype(interface["typestr"]).itemsize
         whole = dense(shape, [step // size if step % size == 0 else -1 for step in strides])
-    return ArrayLocation(
-        package, True, ordinal_of(address), address or 0, whole, _stream_of_interface(interface.get("stream"))
-    )
-
-
-def _stream_of_interface(stream: object) -> int | None:
-    return stream if isinstance(stream, int) and stream > 0 else None
+    stream = interface.get("stream")
+    made_on = stream if isinstance(stream, int) and stream > 0 else None
+    return ArrayLocation(package, True, ordinal_of(address), address or 0, whole, made_on)
 
 
 def ordinal_of(address: int | None) -> int | None:
@@ -312,3 +294,62 @@ def _by_dlpack(package: str, value: object, ordinal: int, stream: int) -> ArrayL
     return ArrayLocation(
         package, True, ordinal, (tensor.data or 0) + tensor.byte_offset, whole, owner=tensor.capsule
     )
+
+
+#: DLPack's codes of types as NumPy and ml_dtypes begin their names.
+_DLPACK_TYPES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
+#: Small floats of DLPack have a code each, from this one on.
+_FIRST_SMALL_FLOAT = 7
+
+
+class ArrayLayout(NamedTuple):
+    """An array's shape, strides in bytes, bytes of an element, and the type as NumPy or torch names it."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    itemsize: int
+    dtype: str
+
+
+def layout_of(value: Any) -> ArrayLayout | None:
+    """Return the layout of an array on a GPU; None for anything else."""
+    library = library_of(value)
+    if library is not None and library.name == "torch":
+        if not value.is_cuda:
+            return None
+        size = value.element_size()
+        strides = tuple(size * step for step in value.stride())
+        return ArrayLayout(tuple(value.shape), strides, size, str(value.dtype).removeprefix("torch."))
+    if library is not None:
+        return ArrayLayout(tuple(value.shape), tuple(value.strides), value.dtype.itemsize, value.dtype.name)
+    interface = interface_of(value)
+    if interface is not None:
+        dtype = np.dtype(interface["typestr"])
+        shape = tuple(interface["shape"])
+        name = getattr(getattr(value, "dtype", dtype), "name", dtype.name)
+        strides = tuple(interface.get("strides") or _packed(shape, dtype.itemsize))
+        return ArrayLayout(shape, strides, dtype.itemsize, name)
+    device = dlpack_device(value)
+    if device is None or device[0] not in DLPACK_CUDA:
+        return None
+    tensor = dlpack_tensor(value)
+    shape = tuple(tensor.shape[: tensor.ndim])
+    size = tensor.bits * tensor.lanes // 8
+    strides = _packed(shape, size)
+    if tensor.strides:
+        strides = tuple(size * step for step in tensor.strides[: tensor.ndim])
+    kind = "float8" if tensor.code >= _FIRST_SMALL_FLOAT else _DLPACK_TYPES.get(tensor.code, "opaque")
+    name = kind if kind in ("bool", "float8") else f"{kind}{tensor.bits}"
+    return ArrayLayout(shape, strides, size, name)
+
+
+def _packed(shape: Sequence[int], size: int) -> tuple[int, ...]:
+    """Return the strides in bytes of an array in C's order without gaps.
+
+    >>> _packed((2, 3, 4), 2)
+    (24, 8, 2)
+    """
+    strides = [size]
+    for extent in reversed(shape[1:]):
+        strides.append(strides[-1] * extent)
+    return tuple(reversed(strides)) if shape else ()

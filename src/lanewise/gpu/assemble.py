@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import lanewise.disk_cache as disk_cache  # `from lanewise` would look for it in the language first
 from lanewise.errors import install_command
 from lanewise.gpu.device import Context
-from lanewise.gpu.faults import GpuError
+from lanewise.gpu.driver import GpuError
 from lanewise.ptx.compatibility import needed_version
 from lanewise.ptx.targets import as_ascii, assembled_for, version_numbers, with_version
 from lanewise.ptx.tools.toolkit import Tool, find_tools

@@ -12,8 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from lanewise.gpu import driver as cuda
-from lanewise.gpu.driver import Driver
-from lanewise.gpu.faults import GpuError
+from lanewise.gpu.driver import Driver, GpuError
 
 #: Numbers of attributes (CUdevice_attribute).
 _MULTIPROCESSORS, _MAJOR, _MINOR, _MOST_SHARED = 16, 75, 76, 97

@@ -9,7 +9,7 @@ from lanewise.errors import LanewiseError
 from lanewise.gpu.arrays import ArrayLocation, library_of, locate
 from lanewise.gpu.device import Context, context
 from lanewise.gpu.loading import Loaded, loaded
-from lanewise.gpu.plan import POINTER, TENSOR_MAP, Plan, Record, number_format, start
+from lanewise.gpu.plan import POINTER, TENSOR_MAP, Plan, filled_record, number_format, start
 from lanewise.gpu.streams import stream_handle, wait_for
 from lanewise.gpu.textures import DeviceImage, device_image, fetches_integers
 from lanewise.isa import find_arch
@@ -57,13 +57,7 @@ def launch(
         else argument_bytes(title, variable, value, where, types, there)
         for (title, variable, value), where in zip(titles, locations, strict=True)
     ]
-    offsets, size = [], 0
-    for part in raw:
-        offsets.append(size)
-        size += len(part) + -len(part) % 16
-    record = Record(kernel, shape, offsets, size)
-    for part, offset in zip(raw, offsets, strict=True):
-        struct.pack_into(f"{len(part)}s", record.buffer, record.values + offset, part)
+    record = filled_record(kernel, shape, raw)
     for stream_of_array in {where.stream for where in locations if where is not None and where.stream}:
         wait_for(there, handle, stream_of_array)
     struct.pack_into("<Q", record.buffer, record.stream, handle)

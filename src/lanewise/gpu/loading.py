@@ -1,20 +1,21 @@
-"""A module on a device: loaded once a context, its kernels with what they need and allow."""
+"""A module on a device: loaded once a context, its kernels with what they need and allow, its variables."""
 
 from __future__ import annotations
 
+import ctypes
 import weakref
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lanewise.gpu.assemble import cubin
 from lanewise.gpu.device import Context, context
-from lanewise.gpu.faults import GpuError
-from lanewise.gpu.module_variables import write_variable
-from lanewise.isa.launch_limits import PORTABLE_CLUSTER_BLOCKS
+from lanewise.gpu.driver import GpuError
+from lanewise.isa.multiprocessor import PORTABLE_CLUSTER_BLOCKS
 from lanewise.ptx import Shape, cluster_refusal
 
 if TYPE_CHECKING:
     from lanewise.ptx import Entry, Module
+
 
 #: Numbers of attributes of a function (CUfunction_attribute).
 _MOST_THREADS, _SHARED, _REGISTERS, _MOST_DYNAMIC, _LARGE_CLUSTERS = 0, 1, 4, 8, 14
@@ -130,3 +131,36 @@ def _module(module: Module, there: Context, kernel: str) -> int:
         # graph may launch one again, of which nobody tells us.
         weakref.finalize(module, _MODULES.pop, key, None)
     return _MODULES[key]
+
+
+def _place(context: Context, module: int, name: str) -> tuple[int, int]:
+    """Where a variable lies, and its bytes."""
+    place, size = ctypes.c_uint64(), ctypes.c_size_t()
+    context.driver("cuModuleGetGlobal_v2", ctypes.byref(place), ctypes.byref(size), module, name.encode())
+    return place.value, size.value
+
+
+def read_variable(context: Context, module: int, name: str, size: int) -> bytes:
+    """The bytes of a variable, once all kernels that were launched before are done."""
+    with context.current():
+        context.driver("cuCtxSynchronize", kernel=context.last)
+        place, there = _place(context, module, name)
+        _require_size(name, there, size)
+        raw = ctypes.create_string_buffer(size)
+        context.driver("cuMemcpyDtoH_v2", raw, place, size)
+        return raw.raw
+
+
+def write_variable(context: Context, module: int, name: str, raw: bytes) -> None:
+    """Write the bytes of a variable, once all kernels that were launched before are done."""
+    with context.current():
+        context.driver("cuCtxSynchronize", kernel=context.last)
+        place, there = _place(context, module, name)
+        _require_size(name, there, len(raw))
+        context.driver("cuMemcpyHtoD_v2", place, raw, len(raw))
+
+
+def _require_size(name: str, there: int, size: int) -> None:
+    """An error if a variable has another size on the device than in the PTX."""
+    if there != size:
+        raise GpuError(f"{name} has {there} bytes on the device and {size} in the PTX")

@@ -87,6 +87,20 @@ class Record:
         )
 
 
+def padded_offsets(raw: Sequence[bytes]) -> list[int]:
+    """Where parameters begin in the memory of a launch, each at a multiple of 16 bytes, and where it ends."""
+    return list(accumulate((len(part) + -len(part) % 16 for part in raw), initial=0))
+
+
+def filled_record(loaded: Loaded, shape: Shape, raw: Sequence[bytes]) -> Record:
+    """Return the record of a launch whose parameters have these bytes; its stream is left open."""
+    *offsets, size = padded_offsets(raw)
+    record = Record(loaded, shape, offsets, size)
+    for part, offset in zip(raw, offsets, strict=True):
+        struct.pack_into(f"{len(part)}s", record.buffer, record.values + offset, part)
+    return record
+
+
 def start(loaded: Loaded, record: Record) -> None:
     """Launch what a record says, in the right context; a status other than success is raised."""
     context = loaded.context

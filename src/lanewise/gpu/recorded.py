@@ -19,7 +19,7 @@ from lanewise.gpu.assemble import cubin
 from lanewise.gpu.device import Context
 from lanewise.gpu.launching import argument_bytes
 from lanewise.gpu.loading import Loaded, loaded
-from lanewise.gpu.plan import Record, launch_config, start
+from lanewise.gpu.plan import filled_record, launch_config, padded_offsets, start
 from lanewise.ptx import Entry, Shape
 from lanewise.ptx.arguments import ArrayArgument, ParameterTypes, titled
 
@@ -47,24 +47,14 @@ class RecordedLaunch:
         self._context, self._launch = kernel.context, kernel.context.driver.launch
         self._last = c_uint64.from_address(kernel.context.last_place)
         self._number = kernel.context.numbered(kernel.name)
-        self._offsets, size = [], 0
-        for part in raw:
-            self._offsets.append(size)
-            size += len(part) + -len(part) % 16
-        self._size = size
-        self._free = [self._record()]
+        self._offsets = padded_offsets(raw)[:-1]
+        self._free = [filled_record(kernel, shape, self.raw)]
         first = self._free[0]
         self._stream = first.stream
         #: Where words are written in a record, from which operand, plus what.
         self._words = [
             (first.values + self._offsets[patch.parameter], patch.operand, patch.addend) for patch in patches
         ]
-
-    def _record(self) -> Record:
-        record = Record(self.kernel, self.shape, self._offsets, self._size)
-        for part, offset in zip(self.raw, self._offsets, strict=True):
-            struct.pack_into(f"{len(part)}s", record.buffer, record.values + offset, part)
-        return record
 
     def parts(self) -> tuple[bytes, list[int], bytes, list[tuple[int, int, int]]]:
         """Return what machine code repeats it by: the parameters' bytes, where each begins, the
@@ -78,7 +68,7 @@ class RecordedLaunch:
         try:
             record = self._free.pop()
         except IndexError:  # other threads have them all
-            record = self._record()
+            record = filled_record(self.kernel, self.shape, self.raw)
         buffer = record.buffer
         _PACK_WORD(buffer, self._stream, stream)
         for place, operand, addend in self._words:

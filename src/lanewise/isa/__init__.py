@@ -8,9 +8,8 @@ from lanewise.isa.catalogue import instruction, instructions
 from lanewise.isa.form import FAMILIES, Form
 from lanewise.isa.instruction import Instruction
 from lanewise.isa.lowering import Lowering
-from lanewise.isa.operand import Holder, Operand
+from lanewise.isa.operand import Holder, Operand, SelectedOperand
 from lanewise.isa.operands import RowAddresses
-from lanewise.isa.selected import SelectedOperand
 from lanewise.isa.sparsity import Metadata
 
 __all__ = [

@@ -27,7 +27,7 @@ from lanewise.isa.archs import find_arch
 from lanewise.isa.diagnosis import refuse_arch
 from lanewise.isa.form import Form, stated
 from lanewise.isa.lowering import Lowering, lowering
-from lanewise.isa.operand import MissingOperand, Operand
+from lanewise.isa.operand import MissingOperand, Operand, SelectedOperand
 from lanewise.isa.operands import (
     VOLTA_ARCHS,
     RowAddresses,
@@ -35,7 +35,6 @@ from lanewise.isa.operands import (
     operands_of,
     row_addresses,
 )
-from lanewise.isa.selected import SelectedOperand
 from lanewise.isa.sparsity import Metadata
 from lanewise.isa.table import Legality
 from lanewise.tracebacks import short_traceback
@@ -44,6 +43,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lanewise.numpy_types import AnyArray
+
+#: What people ask an instruction for that its operands have.
+_OPERANDS = [
+    "holder",
+    "holders",
+    "element",
+    "cell",
+    "layout",
+    "pack",
+    "unpack",
+    "fragment",
+    "full",
+    "rows",
+]
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,19 +75,7 @@ class Instruction(Form, Drawn, Suggests):
     #: The arch whose fragments its operands have, if that has others than most archs (see `on`).
     fragments_of: str = ""
     INSTEAD: ClassVar = {
-        name: f"ask an operand of it: .a.{name}, .b.{name}, .c.{name} or .d.{name}"
-        for name in (
-            "holder",
-            "holders",
-            "element",
-            "cell",
-            "layout",
-            "pack",
-            "unpack",
-            "fragment",
-            "full",
-            "rows",
-        )
+        name: f"ask an operand of it: .a.{name}, .b.{name}, .c.{name} or .d.{name}" for name in _OPERANDS
     } | {
         "flops": "it is 2 * mma.m * mma.n * mma.k",
         "ptx": "mma.text is the instruction in PTX, kernel.ptx() that of a kernel",

@@ -1,4 +1,4 @@
-"""What a multiprocessor of each arch has: warps, blocks, shared memory, barriers; what a block reserves.
+"""What a multiprocessor of each arch has, and what a GPU can launch: grids, blocks, clusters, shared memory.
 
 The figures are those of the CUDA C++ Programming Guide (compute capabilities) and of `cuda_occupancy.h` of
 CUDA 13. What is the same on every GPU since Volta is a constant.
@@ -100,3 +100,39 @@ def multiprocessor(arch: str) -> Multiprocessor:
         known = ", ".join(f"sm_{number}" for number in _TABLE)
         raise LanewiseError(f"how much a multiprocessor of {arch} has is not published; known are {known}")
     return figures
+
+
+# what a GPU can launch --------------------------------------------------------------------------------------
+
+LARGEST_GRID = (2**31 - 1, 65535, 65535)
+LARGEST_BLOCK = (1024, 1024, 64)
+MOST_THREADS = 1024
+#: The first arch that has clusters, and the blocks that a cluster may have on each of those that have them.
+CLUSTERS_SINCE, PORTABLE_CLUSTER_BLOCKS = 90, 8
+#: The blocks that a cluster may have on the GPUs of data centres, if the kernel is prepared for it.
+MOST_CLUSTER_BLOCKS = 16
+_LARGE_CLUSTERS = (90, 100, 101, 103, 110)
+#: Bytes of shared memory that a kernel may declare.
+STATIC_SHARED_BYTES = 48 * 1024
+
+
+def shared_bytes_of(arch: str) -> int:
+    """The bytes of shared memory that a block may have on an arch, with the opt-in for dynamic ones.
+
+    >>> shared_bytes_of("sm_86"), shared_bytes_of("sm_90a")
+    (101376, 232448)
+    """
+    limits = known_multiprocessor(arch)
+    return MOST_SHARED_BYTES if limits is None else limits.block_shared_bytes
+
+
+def cluster_blocks_of(arch: str) -> int:
+    """The blocks that a cluster may have on an arch; 0 where there are no clusters.
+
+    >>> cluster_blocks_of("sm_86"), cluster_blocks_of("sm_90a"), cluster_blocks_of("sm_120")
+    (0, 16, 8)
+    """
+    number = arch_number(arch)
+    if number < CLUSTERS_SINCE:
+        return 0
+    return MOST_CLUSTER_BLOCKS if number in _LARGE_CLUSTERS else PORTABLE_CLUSTER_BLOCKS

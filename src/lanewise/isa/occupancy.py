@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from lanewise.errors import LanewiseError
 from lanewise.isa.archs import find_arch
-from lanewise.isa.launch_limits import MOST_THREADS
 from lanewise.isa.multiprocessor import (
     MOST_REGISTERS,
+    MOST_THREADS,
     REGISTER_UNIT,
     REGISTERS,
     SCHEDULERS,

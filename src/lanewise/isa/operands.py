@@ -10,8 +10,7 @@ from typing import NamedTuple
 from lanewise.formats import Format
 from lanewise.isa import fragments
 from lanewise.isa.form import Form
-from lanewise.isa.operand import MissingOperand, Operand, within
-from lanewise.isa.selected import SelectedOperand
+from lanewise.isa.operand import MissingOperand, Operand, SelectedOperand, within
 from lanewise.isa.sparsity import Metadata
 from lanewise.layout import Layout
 

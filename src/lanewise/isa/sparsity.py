@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import as_array
-from lanewise.isa.selected import SelectedOperand
+from lanewise.isa.operand import SelectedOperand
 
 if TYPE_CHECKING:
     from lanewise.numpy_types import AnyArray
-
-    pass
 
 #: tf32 has 1 of 2: the code is the pair of 16-bit halves that the element covers.
 _TF32_CODES = (0b0100, 0b1110)

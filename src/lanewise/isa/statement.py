@@ -96,12 +96,11 @@ def expected_operands(instruction: Instruction) -> list[Expected]:
         case "wgmma" | "wgmma.sp":
             return _wgmma_operands(instruction, vector("d"), vector("a"))
     sparse = [Expected("metadata"), Expected("sparsity selector")] if instruction.sparse else []
-    scales = (
-        [Expected("scale A"), Expected("byte-id and thread-id of A", 2)] if instruction.scale_type else []
-    )
-    scales += (
-        [Expected("scale B"), Expected("byte-id and thread-id of B", 2)] if instruction.scale_type else []
-    )
+    scales = [
+        part
+        for name in ("AB" if instruction.scale_type else "")
+        for part in (Expected(f"scale {name}"), Expected(f"byte-id and thread-id of {name}", 2))
+    ]
     return [*(vector(name) for name in "dabc"), *sparse, *scales]
 
 
@@ -114,9 +113,7 @@ def _wgmma_operands(instruction: Instruction, d: Expected, a: Expected) -> list[
     if instruction.types[0] != "s32":
         parts += [Expected("imm-scale-a"), Expected("imm-scale-b")]
     if instruction.types[1] in ("f16", "bf16"):
-        parts += (
-            [Expected("imm-trans-b")] if in_registers else [Expected("imm-trans-a"), Expected("imm-trans-b")]
-        )
+        parts += [Expected(f"imm-trans-{name}") for name in ("b" if in_registers else "ab")]
     return parts
 
 

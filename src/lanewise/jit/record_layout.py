@@ -74,6 +74,7 @@ class Longs(Vector, Protocol):
 
 R = TypeVar("R", bound="RecordLayout")
 A_co = TypeVar("A_co", covariant=True)
+V_contra = TypeVar("V_contra", contravariant=True)
 
 
 class Rows(Protocol):
@@ -100,40 +101,20 @@ class Declared(Protocol[A_co]):
     def __get__(self, record: RecordLayout, owner: type) -> A_co: ...
 
 
-class Assigned(Protocol):
-    """A declared vector, to which another may be assigned."""
+class Assigned(Protocol[A_co, V_contra]):
+    """A declared vector or pointer, to which another may be assigned."""
 
     @overload
     def __get__(self, record: None, owner: type) -> int: ...
 
     @overload
-    def __get__(self, record: RecordLayout, owner: type) -> Words: ...
+    def __get__(self, record: RecordLayout, owner: type) -> A_co: ...
 
-    def __set__(self, record: RecordLayout, value: Words | int) -> None: ...
-
-
-class AssignedLongs(Protocol):
-    """The same of 64-bit numbers."""
-
-    @overload
-    def __get__(self, record: None, owner: type) -> int: ...
-
-    @overload
-    def __get__(self, record: RecordLayout, owner: type) -> Longs: ...
-
-    def __set__(self, record: RecordLayout, value: Longs | int) -> None: ...
+    def __set__(self, record: RecordLayout, value: V_contra) -> None: ...
 
 
-class AssignedPointer(Protocol[R]):
-    """A declared pointer, to which the address of another record may be assigned."""
-
-    @overload
-    def __get__(self, record: None, owner: type) -> int: ...
-
-    @overload
-    def __get__(self, record: RecordLayout, owner: type) -> R: ...
-
-    def __set__(self, record: RecordLayout, value: R) -> None: ...
+AssignedWords = Assigned[Words, Words | int]
+AssignedLongs = Assigned[Longs, Longs | int]
 
 
 class Field(NamedTuple):
@@ -166,7 +147,7 @@ def field(bytes: int = 8, elements: int = 1, alignment: int = 0) -> int | Declar
 
 
 @overload
-def per_lane(bytes: Literal[1, 4] = 4) -> Assigned: ...
+def per_lane(bytes: Literal[1, 4] = 4) -> AssignedWords: ...
 
 
 @overload
@@ -177,15 +158,15 @@ def per_lane(bytes: Literal[8]) -> AssignedLongs: ...
 def per_lane(bytes: Literal[4] = 4, elements: int = ...) -> Declared[Rows]: ...
 
 
-def per_lane(bytes: int = 4, elements: int = 1) -> Assigned | AssignedLongs | Declared[Rows]:
+def per_lane(bytes: int = 4, elements: int = 1) -> AssignedWords | AssignedLongs | Declared[Rows]:
     """Declare a field with some elements for each lane of a warp, aligned for vector loads and stores."""
     row = LANES if elements > 1 else 0
-    return cast(Assigned, Field(bytes, LANES * elements, min(bytes * LANES, 64), row=row))
+    return cast(AssignedWords, Field(bytes, LANES * elements, min(bytes * LANES, 64), row=row))
 
 
-def pointer(target: Callable[[], type[R]]) -> AssignedPointer[R]:
+def pointer(target: Callable[[], type[R]]) -> Assigned[R, R]:
     """Declare a field with the address of a record, whose class a function returns: it may come later."""
-    return cast(AssignedPointer[R], Field(8, 1, 8, target=target, is_pointer=True))
+    return cast(Assigned[R, R], Field(8, 1, 8, target=target, is_pointer=True))
 
 
 def table(target: Callable[[], type[R]]) -> Declared[Table[R]]:

@@ -27,8 +27,7 @@ from lanewise.jit.compiled_functions import (
     fits,
 )
 from lanewise.jit.lane_functions import lowest_bit, set_bits
-from lanewise.jit.restricted_expressions import Expressions, RestrictedPythonError
-from lanewise.jit.restricted_memory import Place, Slot
+from lanewise.jit.restricted_expressions import Expressions, Place, RestrictedPythonError, Slot
 from lanewise.jit.simd import Code, Value, i64
 
 P = ParamSpec("P")

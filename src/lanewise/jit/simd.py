@@ -226,18 +226,17 @@ class Value:
         )
         return Value(self.code, self.type.by(lanes), handle)
 
+    def _intrinsic(self, other: Value | int, name: str) -> Value:
+        left, right, type = self._with(other)
+        return self.code.intrinsic(name, type, [Value(self.code, type, left), Value(self.code, type, right)])
+
     def max(self, other: Value | int) -> Value:
         """The larger, of integers."""
-        left, right, type = self._with(other)
-        name = "umax" if type.kind == "u" else "smax"
-        return self.code.intrinsic(name, type, [Value(self.code, type, left), Value(self.code, type, right)])
+        return self._intrinsic(other, "umax" if self.type.kind == "u" else "smax")
 
     def saturating_add(self, other: Value) -> Value:
         """The sum of signed integers, clamped to their range."""
-        left, right, type = self._with(other)
-        return self.code.intrinsic(
-            "sadd.sat", type, [Value(self.code, type, left), Value(self.code, type, right)]
-        )
+        return self._intrinsic(other, "sadd.sat")
 
 
 class Variable:

@@ -5,7 +5,7 @@ in this order, and each imports only itself and those before it:
 
 trace → versions → memory → matrix → intrinsics → wmma → hopper → blackwell → tiles → frontend
 
-What only some kernels need, such as TMA, is loaded when it is first asked for.
+What only some kernels need, such as TMA and tiles, is loaded when it is first asked for.
 """
 
 from importlib import import_module
@@ -91,18 +91,12 @@ from lanewise.lang.intrinsics.warp import (
 from lanewise.lang.matrix.fragment import Fragment
 from lanewise.lang.memory.array import dynamic_shared, local, shared, tensor
 from lanewise.lang.memory.pointer import Pointer, pointer
-from lanewise.lang.tiles.copy import copy, inside
-from lanewise.lang.tiles.gemm import gemm
-from lanewise.lang.tiles.partition import local_partition
-from lanewise.lang.tiles.register_tensor import clear, fill, make_fragment_like
-from lanewise.lang.tiles.tensor import local_tile, make_identity_tensor, make_tensor
-from lanewise.lang.trace.arithmetic import mul_wide
 from lanewise.lang.trace.builder import arch, tracing
-from lanewise.lang.trace.compare import where
 from lanewise.lang.trace.convert import bitcast, pack, unpack
-from lanewise.lang.trace.division import truncated_div as div
-from lanewise.lang.trace.division import truncated_rem as rem
 from lanewise.lang.trace.errors import KernelError
+from lanewise.lang.trace.operators import mul_wide, where
+from lanewise.lang.trace.operators import truncated_div as div
+from lanewise.lang.trace.operators import truncated_rem as rem
 from lanewise.lang.trace.special_registers import (
     block_dim,
     block_idx,
@@ -149,55 +143,47 @@ if TYPE_CHECKING:
     )
     from lanewise.lang.intrinsics.reductions import block_reduce, block_scan, warp_reduce, warp_scan
     from lanewise.lang.matrix.descriptor import make_gmma_desc, make_umma_desc
-    from lanewise.lang.memory.vectors import vectorized
-    from lanewise.lang.tiles.pipeline import Pipeline, PipelineState
-    from lanewise.lang.tiles.scheduler import PersistentTiles
-    from lanewise.lang.tiles.tma_copy import make_tma_copy, tma_partition
-    from lanewise.lang.tiles.umma_pipeline import (
+    from lanewise.lang.memory.array import vectorized
+    from lanewise.lang.tiles.copy import copy, inside
+    from lanewise.lang.tiles.gemm import gemm
+    from lanewise.lang.tiles.partition import local_partition
+    from lanewise.lang.tiles.pipeline import (
+        Pipeline,
         PipelineCLCFetchAsync,
+        PipelineState,
         PipelineTmaUmmaAsync,
         PipelineUmmaAsync,
     )
-else:
-    from lanewise.lang.memory.array import Array
-    from lanewise.lang.trace.types import (
-        Constexpr,
-        Ptr,
-        bf16x2,
-        e2m1x2,
-        e2m3x2,
-        e3m2x2,
-        e4m3x2,
-        e5m2x2,
-        f16x2,
-        i8,
-        i16,
-        i32,
-        i64,
-        pred,
-        u16,
-        u32,
-        u64,
-        ue8m0x2,
-    )
+    from lanewise.lang.tiles.register_tensor import clear, fill, make_fragment_like
+    from lanewise.lang.tiles.scheduler import PersistentTiles
+    from lanewise.lang.tiles.tensor import local_tile, make_identity_tensor, make_tensor
+    from lanewise.lang.tiles.tma_copy import make_tma_copy, tma_partition
 
 #: Names that are loaded on first use, and the module that has them; the module itself where it has its name.
+#: Dtypes and annotations are among them because type checkers find others there, above.
 _HOMES = {
     "blackwell.clc": "clc",
     "blackwell.tcgen05": "tcgen05",
     "blackwell.tmem": "tmem",
     "hopper.cluster": "cluster",
-    "hopper.tma": "tma",
+    "hopper.tma": "TensorMap tma",
     "hopper.mbarrier": "mbarrier",
-    "hopper.tensor_map": "TensorMap",
     "hopper.warpgroup": "elect_one setmaxnreg_dec setmaxnreg_inc wgmma_commit wgmma_fence wgmma_wait",
     "intrinsics.reductions": "block_reduce block_scan warp_reduce warp_scan",
     "matrix.descriptor": "make_gmma_desc make_umma_desc",
-    "memory.vectors": "vectorized",
-    "tiles.pipeline": "Pipeline PipelineState",
-    "tiles.umma_pipeline": "PipelineCLCFetchAsync PipelineTmaUmmaAsync PipelineUmmaAsync",
+    "memory.array": "Array vectorized",
+    "tiles.copy": "copy inside",
+    "tiles.gemm": "gemm",
+    "tiles.partition": "local_partition",
+    "tiles.pipeline": ("Pipeline PipelineState PipelineCLCFetchAsync PipelineTmaUmmaAsync PipelineUmmaAsync"),
+    "tiles.register_tensor": "clear fill make_fragment_like",
     "tiles.scheduler": "PersistentTiles",
+    "tiles.tensor": "local_tile make_identity_tensor make_tensor",
     "tiles.tma_copy": "make_tma_copy tma_partition",
+    "trace.types": (
+        "Constexpr Ptr bf16x2 e2m1x2 e2m3x2 e3m2x2 e4m3x2 e5m2x2 f16x2 "
+        "i8 i16 i32 i64 pred u16 u32 u64 ue8m0x2"
+    ),
 }
 _LATER = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -4,14 +4,12 @@ Every name of CUTLASS's pycute is here with its meaning there, and so is what py
 """
 
 from lanewise.hints import not_called
-
-from .basis import ArithmeticTuple, E, ScaledBasis
-from .common import max_common_layout, max_common_vector
-from .complements import complement
-from .compose import composition, with_shape
-from .coordinates import crd2crd, crd2idx, has_none, idx2crd, slice_
-from .divides import flat_divide, hier_unzip, logical_divide, tiled_divide, zipped_divide
-from .int_tuple import (
+from lanewise.layout.basis import ArithmeticTuple, E, ScaledBasis
+from lanewise.layout.complements import complement
+from lanewise.layout.compose import composition, with_shape
+from lanewise.layout.coordinates import crd2crd, crd2idx, has_none, idx2crd, slice_
+from lanewise.layout.divides import flat_divide, hier_unzip, logical_divide, tiled_divide, zipped_divide
+from lanewise.layout.int_tuple import (
     Integer,
     ceil_div,
     elem_scale,
@@ -28,8 +26,14 @@ from .int_tuple import (
     tuple_max,
     unflatten,
 )
-from .inverse import left_inverse, nullspace, right_inverse
-from .layout import (
+from lanewise.layout.inverse import (
+    left_inverse,
+    max_common_layout,
+    max_common_vector,
+    nullspace,
+    right_inverse,
+)
+from lanewise.layout.layout import (
     Layout,
     LayoutBase,
     cosize,
@@ -39,10 +43,23 @@ from .layout import (
     size,
     slice_and_offset,
 )
-from .modes import append, depth, dice, group, prepend, rank, replace, select, take
-from .order import make_fragment_like, make_layout_like, make_ordered_layout
-from .partition import domain_offset, inner_partition, local_partition, local_tile, outer_partition
-from .products import (
+from lanewise.layout.modes import (
+    append,
+    compatible,
+    congruent,
+    depth,
+    dice,
+    group,
+    prepend,
+    rank,
+    replace,
+    select,
+    take,
+    weakly_compatible,
+    weakly_congruent,
+)
+from lanewise.layout.order import make_fragment_like, make_layout_like, make_ordered_layout
+from lanewise.layout.products import (
     blocked_product,
     flat_product,
     logical_product,
@@ -51,11 +68,19 @@ from .products import (
     tiled_product,
     zipped_product,
 )
-from .recasting import downcast, recast, recast_layout, upcast
-from .relations import compatible, congruent, weakly_compatible, weakly_congruent
-from .simplify import coalesce, filter
-from .swizzle import ComposedLayout, Swizzle, is_swizzled, shiftl, shiftr
-from .tensor import Tensor, make_identity_tensor, make_tensor
+from lanewise.layout.recasting import downcast, recast, recast_layout, upcast
+from lanewise.layout.simplify import coalesce, filter
+from lanewise.layout.swizzle import ComposedLayout, Swizzle, is_swizzled, shiftl, shiftr
+from lanewise.layout.tensor import (
+    Tensor,
+    domain_offset,
+    inner_partition,
+    local_partition,
+    local_tile,
+    make_identity_tensor,
+    make_tensor,
+    outer_partition,
+)
 
 __all__ = [
     "ArithmeticTuple",

@@ -8,9 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lanewise.errors import LanewiseError
-from lanewise.layout.int_tuple import Nested
-
-from .int_tuple import as_int, is_int
+from lanewise.layout.int_tuple import Nested, as_int, is_int
 
 
 class ArithmeticTuple(tuple[Nested, ...]):

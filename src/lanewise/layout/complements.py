@@ -4,10 +4,9 @@ Divide and product, which are made from it, are beside it.
 """
 
 from lanewise.errors import LanewiseError
-
-from .int_tuple import IntTuple, is_int, product, spell
-from .layout import Layout
-from .simplify import FlatModes, from_modes, integer_modes, joined
+from lanewise.layout.int_tuple import IntTuple, is_int, product, spell
+from lanewise.layout.layout import Layout
+from lanewise.layout.simplify import FlatModes, from_modes, integer_modes, joined
 
 
 def complement(layout: object, max_idx: IntTuple = 1) -> Layout:

@@ -8,13 +8,11 @@ from __future__ import annotations
 from typing import Any, NoReturn, TypeAlias
 
 from lanewise.errors import LanewiseError
-from lanewise.layout.int_tuple import Nested
-
-from .basis import ScaledBasis
-from .int_tuple import is_int
-from .layout import Layout, LayoutBase, M, on_domain
-from .simplify import FlatModes, by_mode, flat_modes, from_modes, joined
-from .swizzle import ComposedLayout, Swizzle
+from lanewise.layout.basis import ScaledBasis
+from lanewise.layout.int_tuple import Nested, is_int
+from lanewise.layout.layout import Layout, LayoutBase, M, on_domain
+from lanewise.layout.simplify import FlatModes, by_mode, flat_modes, from_modes, joined
+from lanewise.layout.swizzle import ComposedLayout, Swizzle
 
 Tiler: TypeAlias = "int | LayoutBase | tuple[Tiler, ...] | None"
 

@@ -6,10 +6,8 @@ Works on shapes and strides alone; Layout calls these.
 from __future__ import annotations
 
 from lanewise.errors import LanewiseError
-from lanewise.layout.int_tuple import Nested
-
-from .basis import ScaledBasis
-from .int_tuple import Coord, IntTuple, as_int, is_int, prefix_product, product, spell
+from lanewise.layout.basis import ScaledBasis
+from lanewise.layout.int_tuple import Coord, IntTuple, Nested, as_int, is_int, prefix_product, product, spell
 
 
 def idx2crd(idx: IntTuple, shape: IntTuple, stride: object = None) -> Nested:

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from lanewise.errors import LanewiseError
-
-from .complements import complement
-from .compose import Tiler, compose
-from .int_tuple import is_int, spell
-from .layout import Layout, make_layout, on_domain, size
-from .simplify import by_mode
+from lanewise.layout.complements import complement
+from lanewise.layout.compose import Tiler, compose
+from lanewise.layout.int_tuple import is_int, spell
+from lanewise.layout.layout import Layout, make_layout, on_domain, size
+from lanewise.layout.simplify import by_mode
 
 
 @on_domain

@@ -14,13 +14,11 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 from lanewise.engines import Drawn
 from lanewise.errors import LanewiseError
 from lanewise.hints import Suggests
-from lanewise.layout.int_tuple import Nested
+from lanewise.layout.basis import ScaledBasis
+from lanewise.layout.coordinates import crd2idx, has_none, idx2crd, index_of, nested_alike, slice_
+from lanewise.layout.int_tuple import IntTuple, Nested, flatten, is_int, prefix_product, product, spell
+from lanewise.layout.text import read_shape_and_stride
 from lanewise.tracebacks import short_constructor
-
-from .basis import ScaledBasis
-from .coordinates import crd2idx, has_none, idx2crd, index_of, nested_alike, slice_
-from .int_tuple import IntTuple, flatten, is_int, prefix_product, product, spell
-from .text import read_shape_and_stride
 
 
 class Mapped(Drawn, Suggests, ABC):

@@ -1,17 +1,17 @@
-"""Modes: rank and depth, and choosing, adding and regrouping the top-level modes of tuples and layouts.
+"""Modes: rank and depth, choosing, adding and regrouping top-level modes, and how two profiles relate.
 
-What keeps the function of a layout but changes its modes by value (coalesce, with_shape) is elsewhere.
+Relations (congruent, compatible, and their one-sided weak forms) hold between shapes; a layout or a tensor
+counts as its shape. What keeps the function of a layout but changes its modes by value (coalesce, with_shape)
+is elsewhere.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 from lanewise.errors import LanewiseError
-from lanewise.layout.int_tuple import Nested
-
-from .coordinates import dice as dice_tuple
-from .int_tuple import as_int, is_int
-from .layout import Layout, Mapped, on_domain
+from lanewise.layout.coordinates import dice as dice_tuple
+from lanewise.layout.int_tuple import Nested, as_int, is_int, product
+from lanewise.layout.layout import Layout, Mapped, on_domain
 
 
 def rank(x: object) -> int:
@@ -160,3 +160,51 @@ def _check_modes(name: str, x: object, modes: tuple[int, ...]) -> None:
 def _check_range(name: str, x: object, begin: int, end: int) -> None:
     if not (is_int(begin) and is_int(end) and 0 <= begin < end <= rank(x)):
         raise LanewiseError(f"{name}: {begin!r} to {end!r} is no range of the {rank(x)} modes of {x}")
+
+
+def congruent(a: object, b: object) -> bool:
+    """Whether a and b are nested alike.
+
+    >>> congruent((2, (3, 4)), (1, (1, 1))), congruent((2, 3), (2, (3, 1)))
+    (True, False)
+    """
+    a, b = shape_of(a), shape_of(b)
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(congruent, a, b))
+    return not isinstance(a, tuple) and not isinstance(b, tuple)
+
+
+def weakly_congruent(a: object, b: object) -> bool:
+    """Whether b is nested like a, or deeper where a has an integer.
+
+    >>> weakly_congruent((2, 3), (1, (1, 1))), weakly_congruent((1, (1, 1)), (2, 3))
+    (True, False)
+    """
+    a, b = shape_of(a), shape_of(b)
+    if isinstance(a, tuple):
+        return isinstance(b, tuple) and len(a) == len(b) and all(map(weakly_congruent, a, b))
+    return True
+
+
+def compatible(a: Nested, b: Nested) -> bool:
+    """Whether every coordinate in a is one in b, with the same size overall.
+
+    >>> compatible((2, 12), (2, (3, 4))), compatible(24, (2, (3, 4))), compatible((2, (3, 4)), 24)
+    (True, True, False)
+    """
+    a, b = shape_of(a), shape_of(b)
+    if isinstance(a, tuple):
+        return isinstance(b, tuple) and len(a) == len(b) and all(map(compatible, a, b))
+    return as_int(a) == product(b)
+
+
+def weakly_compatible(a: Nested, b: Nested) -> bool:
+    """Whether every coordinate in a is one in b, each extent of b being a multiple.
+
+    >>> weakly_compatible((2, 3), (4, (3, 4))), weakly_compatible(5, (2, 4))
+    (True, False)
+    """
+    a, b = shape_of(a), shape_of(b)
+    if isinstance(a, tuple):
+        return isinstance(b, tuple) and len(a) == len(b) and all(map(weakly_compatible, a, b))
+    return as_int(a) != 0 and product(b) % as_int(a) == 0

@@ -6,12 +6,19 @@ The plain column-major one is Layout(shape) itself.
 from typing import Any
 
 from lanewise.errors import LanewiseError
-from lanewise.layout.int_tuple import Nested
-
-from .int_tuple import IntTuple, as_int, flatten, prefix_product, product, spell, unflatten
-from .layout import Layout
-from .relations import weakly_congruent
-from .simplify import FlatModes, integer_modes
+from lanewise.layout.int_tuple import (
+    IntTuple,
+    Nested,
+    as_int,
+    flatten,
+    prefix_product,
+    product,
+    spell,
+    unflatten,
+)
+from lanewise.layout.layout import Layout
+from lanewise.layout.modes import weakly_congruent
+from lanewise.layout.simplify import FlatModes, integer_modes
 
 
 def make_ordered_layout(shape: IntTuple, order: object) -> Layout:

@@ -4,15 +4,14 @@ Division, its counterpart, is beside it.
 """
 
 from lanewise.errors import LanewiseError
-
-from .complements import complement
-from .compose import Tiler, compose
-from .divides import as_tile, hier_unzip
-from .int_tuple import IntTuple, product, spell
-from .layout import Layout, cosize, make_layout, on_domain, size
-from .modes import append
-from .order import make_ordered_layout
-from .simplify import by_mode, coalesce
+from lanewise.layout.complements import complement
+from lanewise.layout.compose import Tiler, compose
+from lanewise.layout.divides import as_tile, hier_unzip
+from lanewise.layout.int_tuple import IntTuple, product, spell
+from lanewise.layout.layout import Layout, cosize, make_layout, on_domain, size
+from lanewise.layout.modes import append
+from lanewise.layout.order import make_ordered_layout
+from lanewise.layout.simplify import by_mode, coalesce
 
 
 @on_domain

@@ -35,10 +35,10 @@ def read_layout(text: str) -> Layout | ComposedLayout:
             raise LanewiseError(
                 f"{text!r}: the offset between swizzle and layout is one number, not {parts[1]!r}"
             )
-        return ComposedLayout(read_swizzle(parts[0]), offset[0], _plain(parts[2]))
+        return ComposedLayout(read_swizzle(parts[0]), offset[0], read_plain_layout(parts[2]))
     if len(parts) == 2:
-        return ComposedLayout(read_swizzle(parts[0]), 0, _plain(parts[1]))
-    return _plain(text)
+        return ComposedLayout(read_swizzle(parts[0]), 0, read_plain_layout(parts[1]))
+    return read_plain_layout(text)
 
 
 def read_plain_layout(text: str) -> Layout:
@@ -47,7 +47,7 @@ def read_plain_layout(text: str) -> Layout:
     >>> read_plain_layout("(16,8):(8,1)")
     (16,8):(8,1)
     """
-    return _plain(text)
+    return Layout(*read_shape_and_stride(text))
 
 
 def read_swizzle(text: str) -> Swizzle:
@@ -74,7 +74,3 @@ def read_integers(text: str, what: str) -> tuple[int, ...]:
     if not all(re.fullmatch(r"\s*_?-?\d{1,18}\s*", part) for part in parts):
         raise LanewiseError(f"{text!r} is not {what}; write integers with commas between them, such as 2,2,1")
     return tuple(int(part.strip().lstrip("_")) for part in parts)
-
-
-def _plain(text: str) -> Layout:
-    return Layout(*read_shape_and_stride(text))

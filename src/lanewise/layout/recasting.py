@@ -7,12 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from lanewise.errors import LanewiseError
-from lanewise.layout.int_tuple import Nested
-
-from .basis import ScaledBasis
-from .int_tuple import as_int, flatten, shape_div
-from .layout import Layout
-from .swizzle import ComposedLayout, Swizzle
+from lanewise.layout.basis import ScaledBasis
+from lanewise.layout.int_tuple import Nested, as_int, flatten, shape_div
+from lanewise.layout.layout import Layout
+from lanewise.layout.swizzle import ComposedLayout, Swizzle
 
 
 def upcast(layout: object, n: int) -> Any:

@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from lanewise.errors import LanewiseError
-from lanewise.layout.int_tuple import Nested
-
-from .basis import ScaledBasis
-from .int_tuple import flatten, spell
-from .layout import Layout, make_layout, on_domain
+from lanewise.layout.basis import ScaledBasis
+from lanewise.layout.int_tuple import Nested, flatten, spell
+from lanewise.layout.layout import Layout, make_layout, on_domain
 
 FlatModes = list[tuple[int, Nested]]
 

@@ -11,13 +11,11 @@ from typing import Any
 
 from lanewise.engines import Drawn
 from lanewise.errors import LanewiseError
-from lanewise.layout.int_tuple import Nested
+from lanewise.layout.basis import as_offset
+from lanewise.layout.coordinates import has_none, wide
+from lanewise.layout.int_tuple import Nested, as_int
+from lanewise.layout.layout import LayoutBase, slice_and_offset
 from lanewise.tracebacks import short_constructor
-
-from .basis import as_offset
-from .coordinates import has_none, wide
-from .int_tuple import as_int
-from .layout import LayoutBase, slice_and_offset
 
 
 def shiftr(a: Nested, s: int) -> Nested:

@@ -1,6 +1,7 @@
 """Tensor: a pointer or an array, seen through a layout; indexed, sliced and written by coordinates.
 
-The algebra applies to it as to its layout; cutting it into tiles for threads and blocks is in partition.py.
+The algebra applies to it as to its layout. A tensor is cut into the tiles of blocks and the elements of
+threads; partitions by instruction fragments are in the atoms.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from lanewise.errors import LanewiseError
-from lanewise.layout.int_tuple import Nested
-
-from .basis import ArithmeticTuple, as_offset
-from .coordinates import has_none
-from .int_tuple import IntTuple, as_int, is_int, product, spell, suffix_product
-from .layout import Layout, LayoutBase, Mapped, make_identity_layout, slice_and_offset
+from lanewise.layout.basis import ArithmeticTuple, as_offset
+from lanewise.layout.coordinates import dice, has_none
+from lanewise.layout.divides import zipped_divide
+from lanewise.layout.int_tuple import IntTuple, Nested, as_int, is_int, product, spell, suffix_product
+from lanewise.layout.layout import Layout, LayoutBase, Mapped, make_identity_layout, slice_and_offset
+from lanewise.layout.modes import rank
+from lanewise.layout.swizzle import ComposedLayout
 
 
 class Tensor(Mapped):
@@ -217,3 +219,90 @@ def make_identity_tensor(shape: IntTuple) -> Tensor:
 def _origin(shape: object) -> ArithmeticTuple:
     extents = shape if isinstance(shape, tuple) else (shape,)
     return ArithmeticTuple(_origin(s) if isinstance(s, tuple) else 0 for s in extents)
+
+
+def inner_partition(tensor: Tensor, tiler: object, crd: object) -> Tensor:
+    """One tile of a tensor: the one at crd among the tiles. Fewer entries in crd leave the last modes whole.
+
+    >>> inner_partition(Tensor(0, Layout((8, 8))), (2, 4), (1, 1))
+    34 o (2,4):(1,8)
+    """
+    tiles = _tiles("inner_partition", tensor, tiler)
+    part: Tensor = tiles[(None,) * rank(tiles.layout[0]), _filled("inner_partition", crd, tiles.shape[1])]
+    return part
+
+
+def outer_partition(tensor: Tensor, tiler: object, crd: object) -> Tensor:
+    """The elements of a tensor that lie at crd within each tile.
+
+    >>> outer_partition(Tensor(0, Layout((8, 8))), (2, 4), (1, 1))
+    9 o (4,2):(2,32)
+    """
+    tiles = _tiles("outer_partition", tensor, tiler)
+    part: Tensor = tiles[_filled("outer_partition", crd, tiles.shape[0]), (None,) * rank(tiles.layout[1])]
+    return part
+
+
+def _tiles(name: str, tensor: Tensor, tiler: Any) -> Tensor:
+    if not isinstance(tensor, Tensor):
+        raise LanewiseError(
+            f"{name} takes a Tensor, not {tensor!r}; Tensor(0, layout) is one of indices alone"
+        )
+    return zipped_divide(tensor, tiler)
+
+
+def _filled(name: str, crd: object, shape: object) -> Nested:
+    """crd with None for the modes of shape that it leaves out."""
+    if not isinstance(crd, tuple) or not isinstance(shape, tuple):
+        return crd
+    if len(crd) > len(shape):
+        raise LanewiseError(f"{name}: coordinate {spell(crd)} has more entries than {spell(shape)}")
+    return crd + (None,) * (len(shape) - len(crd))
+
+
+def local_tile(tensor: Tensor, tiler: object, crd: Nested, proj: Nested = None) -> Tensor:
+    """The tile of a tensor that belongs to the block at crd.
+
+    With proj, a tuple, the entries of tiler and crd where proj has None are left out: a tiler of (M, N, K)
+    serves A with (1, None, 1), B with (None, 1, 1), C with (1, 1, None).
+
+    >>> A = Tensor(0, Layout((256, 64)))
+    >>> local_tile(A, (128, 96, 16), (1, 2, None), (1, None, 1))
+    128 o (128,16,4):(1,256,4096)
+    """
+    if proj is not None:
+        tiler, crd = dice(proj, tiler), dice(proj, crd)
+    return inner_partition(tensor, tiler, crd)
+
+
+def local_partition(tensor: Tensor, threads: Layout, index: int, proj: Nested = None) -> Tensor:
+    """The elements of a tensor that belong to one thread, the layout of threads laid over it tile by tile.
+
+    >>> local_partition(Tensor(0, Layout((8, 8))), Layout((2, 4), (4, 1)), 5)
+    9 o (4,2):(2,32)
+    """
+    if not isinstance(threads, Layout):
+        raise LanewiseError(f"local_partition takes a Layout of threads, not {threads!r}")
+    if not 0 <= as_int(index) < threads.cosize():
+        raise LanewiseError(f"thread {index} is not among the {threads.cosize()} threads of {threads}")
+    tiler: object = tuple(product(mode.shape) for mode in threads)
+    crd: Nested = threads.get_flat_coord(index)
+    if proj is not None:
+        tiler, crd = dice(proj, tiler), dice(proj, crd)
+    return outer_partition(tensor, tiler, crd)
+
+
+def domain_offset(crd: object, tensor: Tensor) -> Tensor:
+    """The same tensor seen from crd: its coordinate 0 is what crd was.
+
+    >>> domain_offset((2, 3), Tensor(0, Layout((8, 8))))[0]
+    26
+    """
+    if not isinstance(tensor, Tensor) or has_none(crd):
+        raise LanewiseError(
+            f"domain_offset takes a whole coordinate and a Tensor, not {crd!r} and {tensor!r}"
+        )
+    layout = tensor.layout
+    if isinstance(layout, ComposedLayout):  # the step must pass through the swizzle
+        return tensor._on(layout.shifted(crd))
+    return tensor._at(layout, tensor.offset + layout(crd))

@@ -1,8 +1,9 @@
-"""What counts as an array: what callers pass, and what kernels are launched on. Types alone, no code."""
+"""What counts as an array: what callers pass, and what kernels are launched on (`Pointers`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -63,3 +64,51 @@ class Memory(Protocol):
 
     def __len__(self) -> int:
         """Return the elements along the first axis."""
+
+
+#: Bytes at the beginning of a workspace that are counters: zero before a launch, and zero again after it.
+COUNTER_BYTES = 16384
+
+
+@dataclass
+class Pointers:
+    """What a plan is launched on: arrays of NumPy (for the machine) or of a GPU, as lanewise takes them.
+
+    `a`, `b` and `out` have two axes, or three with the batch first; `a` is M × K, `b` K × N, whatever their
+    strides. Scales are arrays of f32; alpha and beta are numbers.
+    """
+
+    a: Memory
+    b: Memory
+    out: Memory
+    bias: Memory | None = None
+    residual: Memory | None = None
+    scale_a: Memory | None = None
+    scale_b: Memory | None = None
+    scale_out: Memory | None = None
+    alpha: float = 1.0
+    beta: float = 1.0
+    workspace: Memory | None = None
+    #: Of a grouped product: the first row of each expert and the row after its last, i32.
+    starts: Memory | None = None
+    ends: Memory | None = None
+    #: Of a sparse B, whose `b` are the values that are kept, (K/2, N): where they stood, i32.
+    metadata: Memory | None = None
+
+
+def flat(array: Any) -> Any:
+    """Return the memory of an array from its first element to its last as one axis, for a kernel's pointer.
+
+    The array's strides are not negative. Elements between its rows, which belong to others, are in it.
+    """
+    if isinstance(array, np.ndarray):
+        if array.flags.c_contiguous:
+            return array
+        steps = [stride // array.itemsize for stride in array.strides]
+        extent = 1 + sum((size - 1) * step for size, step in zip(array.shape, steps, strict=True))
+        words = array.view(f"u{array.itemsize}")  # NumPy has no name for some types of ml_dtypes
+        return np.lib.stride_tricks.as_strided(words, (extent,), (array.itemsize,)).view(array.dtype)
+    if array.is_contiguous():
+        return array
+    extent = 1 + sum((size - 1) * step for size, step in zip(array.shape, array.stride(), strict=True))
+    return array.as_strided((extent,), (1,))

@@ -12,8 +12,8 @@ import numpy as np
 from lanewise.errors import LanewiseError
 from lanewise.formats import f32
 from lanewise.linalg.arrays import Array
-from lanewise.linalg.attention_call import KNOWN, AttentionCall
-from lanewise.linalg.kernels.attention.sizes import HEAD_SIZES, Sizes
+from lanewise.linalg.kernels.attention.sizes import HEAD_SIZES, AttentionCall, Sizes
+from lanewise.linalg.launch.repeat import CALLS, remember
 from lanewise.linalg.operands import View, empty, overlap, require_own_elements, view_of
 from lanewise.tracebacks import short_traceback
 
@@ -23,8 +23,6 @@ _FORMATS = ("f16", "bf16")
 _AXES = ("batch", "heads", "length", "head size")
 #: Bytes that TMA wants addresses and strides to be multiples of, and the longest stride and axis that it has.
 _ALIGNED, _LONGEST_STRIDE, _LONGEST_AXIS = 16, 1 << 40, 1 << 31
-#: Kinds of calls that are remembered; when there are more, all are forgotten.
-_MOST_KINDS = 1024
 
 
 @short_traceback
@@ -55,9 +53,9 @@ def attention(
     >>> attention(np.zeros((1, 64), np.float16), np.zeros((2, 64), np.float16), v)[0, :3].tolist()
     [32.0, 33.0, 34.0]
     """
-    if KNOWN and out is None and stream is None:
+    if CALLS and out is None and stream is None:
         kind = _kind(q, k, v, (causal, scale, return_lse))
-        repeat = None if kind is None else KNOWN.get(kind)
+        repeat = None if kind is None else CALLS.get(kind)
         if repeat is not None:
             return repeat(q, k, v)
     if stream is not None:
@@ -256,13 +254,33 @@ def _compute(views: list[View], out: View, lse: View | None, causal: bool, scale
     target = out if _loadable(out) else view_of(empty(out, out.shape, out.format), "out")
     call = _call(views, target, lse, causal, scale)
     if out.device is None:
-        from lanewise.linalg.cpu.attention import compute
+        _on_cpu(call)
     else:
         from lanewise.linalg.launch.attention import compute
-    compute(call)
+
+        compute(call)
     if target is not out:
         out.array[...] = target.array
     return loadable
+
+
+def _on_cpu(call: AttentionCall) -> None:
+    """Compute a call whose arrays are in host memory, by the CPU machine. A bar shows the progress of a long
+    one."""
+    from lanewise.linalg.cpu.progress import Progress
+    from lanewise.linalg.kernels.attention.kernel import launch_of, traits_of
+    from lanewise.linalg.planning.gpus import GPUS
+
+    q, k, v, out = (
+        np.lib.stride_tricks.as_strided(view.array, view.shape, [step * view.bytes for step in view.strides])
+        for view in call.views
+    )
+    traits = traits_of(call.sizes, call.dtype, call.causal)
+    lse = None if call.lse is None else call.lse.array
+    counter, at_once = np.zeros(1, np.uint32), GPUS["sm_90a"].multiprocessors
+    launch = launch_of(traits, call.sizes, (q, k, v, out), lse, call.scale, at_once, counter)
+    with Progress("lw.attention") as progress:
+        launch.kernel(*launch.arguments, arch="sm_90a", progress=progress)
 
 
 def _call(views: list[View], out: View, lse: View | None, causal: bool, scale: float) -> AttentionCall:
@@ -288,7 +306,7 @@ def _kind(q: Any, k: Any, v: Any, options: tuple[object, ...]) -> Any:
             (type(view), view.shape, view.stride(), view.dtype, view.data_ptr() & 15, view.get_device())
             for view in (q, k, v)
         ]
-        return (*kinds, *options, *map(type, options))
+        return ("attention", *kinds, *options, *map(type, options))
     except (AttributeError, TypeError, RuntimeError):
         return None
 
@@ -304,9 +322,7 @@ def _remember(
     from lanewise.linalg.launch.attention import repeated
 
     call = _call(views, out, lse, bool(options[0]), scale)
-    if len(KNOWN) >= _MOST_KINDS:
-        KNOWN.clear()
-    KNOWN[key] = repeated(call, axes_in_memory(views[0].strides), views[0].shape)
+    remember(key, repeated(call, axes_in_memory(views[0].strides), views[0].shape))
 
 
 def _folded(call: AttentionCall) -> AttentionCall:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from lanewise.errors import LanewiseError
 from lanewise.linalg.arrays import Array
 from lanewise.linalg.cpu.sums import compute
-from lanewise.linalg.launch.repeat import find, kind_of_tensor, remember
+from lanewise.linalg.launch.repeat import CALLS, kind_of_tensor, remember
 from lanewise.linalg.matmul import product
 from lanewise.linalg.operands import (
     View,
@@ -63,7 +63,7 @@ def grouped_matmul(a: Array, b: Array, offsets: object, *, counts: object = None
     key = None
     if counts is None and not keywords:
         key = _kind(a, b, offsets)
-        made = find(key)
+        made = CALLS.get(key)
         if made is not None:
             return _again(made, a, b, offsets)
     options = options_of("lw.grouped_matmul", keywords, _NOT_TAKEN)

@@ -39,7 +39,9 @@ def product(
         if getattr(options, name) is not None:
             raise LanewiseError(f"products with weights of lw.quantize take no {name}=")
     left = view_of(a, "a")
-    request = _request(a, b, options, left)
+    # b stands for a matrix of its type that is nowhere
+    kept = View((b.k, b.shape[1]), (1, b.k), b.format, 0, left.library, left.device, None)
+    request = request_of(a, b, options, kept=kept)
     problem = request.problem
     if problem is None or problem.batch > 1:
         raise LanewiseError(
@@ -63,12 +65,6 @@ def product(
         if known is not None and prepared is not None:
             known.remember(prepared, request, options)
     return request.result if options.out is None else options.out
-
-
-def _request(a: object, b: QuantizedMatrix, options: Options, left: View) -> Request:
-    """Return what a call asks for; b stands for a matrix of its type that is nowhere."""
-    kept = View((b.k, b.shape[1]), (1, b.k), b.format, 0, left.library, left.device, None)
-    return request_of(a, b, options, kept=kept)
 
 
 def _on_cpu(request: Request, problem: Problem, b: QuantizedMatrix, tile: Tile) -> None:

@@ -11,18 +11,16 @@ from typing import Any, TypeVar, cast
 from lanewise.errors import LanewiseError
 from lanewise.hints import too_many_arguments
 from lanewise.linalg.arrays import Array, Scale
-from lanewise.linalg.block_scaling.formats import SwizzledScales
-from lanewise.linalg.block_scaling.matrices import BlockScaledMatrix, unwrapped
+from lanewise.linalg.block_scaling import BlockScaledMatrix, SwizzledScales
 from lanewise.linalg.epilogue_function import EpilogueFunction
 from lanewise.linalg.int4_matmul import product as int4_product
 from lanewise.linalg.launch.repeat import REPEATS, known_call, repeated
 from lanewise.linalg.operands import with_items
 from lanewise.linalg.options import Options, options_of, require_keywords
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.planning.forced import require_kernel
 from lanewise.linalg.planning.gpus import planned_arch
 from lanewise.linalg.planning.planned import PlannedProduct
-from lanewise.linalg.planning.planner import plan_of
+from lanewise.linalg.planning.planner import plan_of, require_kernel
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.quantize import QuantizedMatrix
 from lanewise.linalg.rules import Request, request_of
@@ -131,7 +129,7 @@ def product(a: object, b: object, options: Options) -> Any:
             with on_it:
                 return product(a, b, replace(options, stream=None))
     if type(a) is BlockScaledMatrix or type(b) is BlockScaledMatrix:
-        a, b, options = unwrapped(a, b, options)
+        a, b, options = _unwrapped(a, b, options)
     known = known_call(a, b, options)
     if known is not None and known.call is not None:
         result = known.call(a, b, options)
@@ -252,6 +250,29 @@ def _returned(request: Request, a: Any) -> Any:
     return request.result
 
 
+def _unwrapped(a: object, b: object, options: Options) -> tuple[Any, Any, Options]:
+    """Return a product's operands as arrays, and its options with the scales of block-scaled ones."""
+    for name, given, axis in (("a", a, 1), ("b", b, 0)):
+        if not isinstance(given, BlockScaledMatrix):
+            continue
+        if getattr(options, f"scale_{name}") is not None:
+            raise LanewiseError(f"{name} has scales of its own: leave out scale_{name}=")
+        if given.axis != axis:
+            raise LanewiseError(
+                f"{name} is scaled along axis {given.axis}; blocks must lie along K, axis {axis} of {name}: "
+                f"lw.quantize(…, axis={axis})"
+            )
+        if not isinstance(options.alpha, int | float):
+            raise LanewiseError(f"alpha must be a number, not {type(options.alpha).__name__}")
+        scales = {f"scale_{name}": given.scales}
+        options = replace(options, alpha=options.alpha * given.factor, **scales)
+    return (
+        a.values if isinstance(a, BlockScaledMatrix) else a,
+        b.values if isinstance(b, BlockScaledMatrix) else b,
+        options,
+    )
+
+
 # plans ------------------------------------------------------------------------------------------------------
 
 
@@ -266,7 +287,7 @@ def plan(
     >>> planned.plan.family, planned.plan.tile
     ('warpgroup', (128, 256, 64))
     """
-    a, b, options = unwrapped(a, b, options_of("lw.plan", keywords, without=("plan", "stream")))
+    a, b, options = _unwrapped(a, b, options_of("lw.plan", keywords, without=("plan", "stream")))
     request = request_of(a, b, options, empty_result=False)
     problem = request.problem
     if problem is None:

@@ -30,7 +30,7 @@ def needs_copy(operand: Operand, precision: str = "", tcgen05: bool = False) -> 
 def with_copies(problem: Problem, plan: Plan) -> Plan:
     """Return a plan that copies those operands of a problem that have to be copied, and no others.
 
-    >>> from lanewise.linalg.planning.sizes import problem_of_sizes
+    >>> from lanewise.linalg.rules import problem_of_sizes
     >>> plan = Plan("warpgroup", "sm_90a", (128, 128, 64), 4)
     >>> copied = with_copies(problem_of_sizes(64, 64, 65, "bf16", layout="nn"), plan)
     >>> copied.copy_a, copied.copy_b

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -196,7 +197,7 @@ def _other_view(value: object, name: str) -> View:
         if not isinstance(array, np.ndarray):
             array = np.asarray(value)
         return _numpy_view(array, name, package)
-    from lanewise.gpu.array_layouts import layout_of
+    from lanewise.gpu.arrays import layout_of
 
     layout = layout_of(value)
     assert layout is not None
@@ -342,8 +343,8 @@ def overlap(one: View, other: View) -> bool:
     """Return whether two views share memory, or may: NumPy decides it by arithmetic on addresses."""
     if 0 in one.shape or 0 in other.shape or one.device != other.device:
         return False
-    (first, end), (other_first, other_end) = _extent(one), _extent(other)
-    if end <= other_first or other_end <= first:
+    (first, end), (other_first, other_end) = reach(one), reach(other)
+    if one.address + end <= other.address + other_first or other.address + other_end <= one.address + first:
         return False
     try:
         work: Any = _OVERLAP_WORK  # NumPy's annotations know two of the numbers that it takes
@@ -352,29 +353,23 @@ def overlap(one: View, other: View) -> bool:
         return True
 
 
-def _extent(view: View) -> tuple[int, int]:
-    """Return the first byte of a view, and the one after the last."""
-    size = view.bytes
-    reach = [step * (count - 1) for step, count in zip(view.strides, view.shape, strict=True)]
-    first = view.address + size * sum(step for step in reach if step < 0)
-    return first, view.address + size * (1 + sum(step for step in reach if step > 0))
-
-
-class _Addresses:
-    """An array at an address that is never read: NumPy's arithmetic on memory for arrays of other devices."""
-
-    def __init__(self, view: View) -> None:
-        self.__array_interface__ = {
-            "version": 3,
-            "typestr": f"<u{view.bytes}",
-            "data": (view.address, False),
-            "shape": view.shape,
-            "strides": tuple(step * view.bytes for step in view.strides),
-        }
+def reach(view: View) -> tuple[int, int]:
+    """Return the bytes before and after a view's address that it takes."""
+    steps = [step * (size - 1) for step, size in zip(view.strides, view.shape, strict=True) if size]
+    before, after = sum(step for step in steps if step < 0), sum(step for step in steps if step > 0)
+    return view.bytes * before, view.bytes * (1 + after)
 
 
 def _addresses(view: View) -> np.ndarray[Any, Any]:
-    return np.asarray(_Addresses(view))
+    """Return an array at an address that is never read: NumPy's arithmetic on memory of other devices."""
+    interface = {
+        "version": 3,
+        "typestr": f"<u{view.bytes}",
+        "data": (view.address, False),
+        "shape": view.shape,
+        "strides": tuple(step * view.bytes for step in view.strides),
+    }
+    return np.asarray(SimpleNamespace(__array_interface__=interface))
 
 
 # results ----------------------------------------------------------------------------------------------------
@@ -409,6 +404,25 @@ def with_items(array: object, name: str) -> Any:
         f"{name} is a {type(array).__name__}, of which lw.matmul cannot take matrices of the batch one by "
         "one: pass a batch whose strides let it be treated as one axis, or an array of torch or CuPy"
     )
+
+
+def packed_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides, in elements, of a contiguous array.
+
+    >>> packed_strides((2, 3, 4))
+    (12, 4, 1)
+    """
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.append(strides[-1] * max(size, 1))
+    return tuple(reversed(strides)) if shape else ()
+
+
+def batch_strides(view: View, batch: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a view's strides along the axes of the batch, 0 where it is repeated."""
+    own = view.shape[:-2]
+    strides = [0 if size == 1 else step for size, step in zip(own, view.strides, strict=False)]
+    return (0,) * (len(batch) - len(own)) + tuple(strides)
 
 
 def merged_axes(

@@ -11,7 +11,7 @@ from lanewise.hints import nearest
 
 if TYPE_CHECKING:
     from lanewise.linalg.arrays import Array, Scale
-    from lanewise.linalg.block_scaling.formats import SwizzledScales
+    from lanewise.linalg.block_scaling import SwizzledScales
     from lanewise.linalg.epilogue_function import EpilogueFunction
     from lanewise.linalg.plan import Plan
     from lanewise.linalg.planning.planned import PlannedProduct

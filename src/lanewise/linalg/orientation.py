@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from lanewise.linalg.arrays import Memory
+from lanewise.linalg.arrays import Memory, Pointers
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.pointers import Pointers
 from lanewise.linalg.problem import Epilogue, Operand, Problem
 
 _OTHER = {"row": "column", "column": "row", None: None}
@@ -22,7 +21,7 @@ def computes_transpose(problem: Problem, plan: Plan) -> bool:
     Kernels of mma.sync store rows of the result, those of wgmma too, unless the plan swaps; a sparse B is the
     first operand of its instruction.
 
-    >>> from lanewise.linalg.planning.sizes import problem_of_sizes
+    >>> from lanewise.linalg.rules import problem_of_sizes
     >>> problem = problem_of_sizes(64, 64, 64, "bf16")
     >>> plan = Plan("warpgroup", "sm_90a", (64, 64, 64), 4)
     >>> computes_transpose(problem, plan), computes_transpose(problem, replace(plan, swap=True))

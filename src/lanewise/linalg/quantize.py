@@ -1,6 +1,6 @@
 """`lw.quantize`: matrices of few bits: 4-bit integers with a scale for each group of K, block-scaled formats.
 
-Products with the former are in `int4_matmul.py`; the latter are made in `block_scaled.py`.
+Products with the former are in `int4_matmul.py`; the latter are made in `block_scaling.py`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ import numpy.typing as npt
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, bf16
 from lanewise.linalg.arrays import Array as AnyArray
-from lanewise.linalg.block_scaling.formats import BLOCK_FORMATS, BlockFormat
-from lanewise.linalg.block_scaling.matrices import BlockScaledMatrix, block_scaled
+from lanewise.linalg.block_scaling import BLOCK_FORMATS, BlockFormat, BlockScaledMatrix, block_scaled
 from lanewise.linalg.kernels.int4.packing import GROUP_STEP, pack, padded, unpack
 from lanewise.linalg.operands import View, view_of
-from lanewise.linalg.sparsify import OnDevice, to_device
+from lanewise.linalg.sparsify import MatrixInTwoArrays
 from lanewise.linalg.types import format_named
 from lanewise.tracebacks import short_traceback
 
@@ -31,29 +30,19 @@ _LARGEST = 7
 _SOURCES, _ROWS = ("f16", "bf16", "f32"), ("f16", "bf16")
 
 
-class QuantizedMatrix:
+class QuantizedMatrix(MatrixInTwoArrays):
     """A K by N matrix of 4-bit integers from -7 to 7, with a scale for each column and `group` elements of K.
 
     An element is integer · scale, rounded to `format`, the type of scales and of the rows that it multiplies.
     """
 
     def __init__(self, words: Array, scales: Array, shape: tuple[int, int], group: int, fmt: Format) -> None:
-        #: The shape of the matrix, and what of it shares a scale.
-        self.shape, self.group, self.format = shape, group, fmt
-        #: Packed words, and scales (groups of K, columns), padded to whole tiles.
-        self.words, self.scales = words, scales
-        #: Copies on GPUs, by library and device; they are made for the first product there.
-        self.copies: dict[tuple[str, int], OnDevice] = {}
-        #: What of it decides a launch, besides the device: all but its address and its numbers.
-        self.kind = ("int4", *shape, group, fmt.name)
+        super().__init__(shape, fmt, ("int4", *shape, group, fmt.name))
+        #: Packed words, and scales (groups of K, columns), padded to whole tiles; elements that share one.
+        self.words, self.scales, self.group = words, scales, group
         #: The library and the device that `dequantize` returns an array of.
         self.library: str = "numpy"
         self.device: int | None = None
-
-    @property
-    def k(self) -> int:
-        """The elements of a column."""
-        return self.shape[0]
 
     @property
     def columns(self) -> int:
@@ -92,15 +81,9 @@ class QuantizedMatrix:
         made = words.view(getattr(torch, self.format.dtype_name))
         return made if self.device is None else made.to(f"cuda:{self.device}")
 
-    def on_device(self, like: View) -> OnDevice:
-        """Return the matrix on the GPU of an array, in memory of the array's library; it is copied once."""
-        assert like.device is not None
-        key = (like.library, like.device)
-        copy = self.copies.get(key)
-        if copy is None:
-            parts = [to_device(like, part) for part in (self.words, self.scales)]
-            copy = self.copies[key] = OnDevice.of(*parts)
-        return copy
+    def parts(self) -> tuple[Array, Array]:
+        """Return words and scales."""
+        return self.words, self.scales
 
     def __repr__(self) -> str:
         k, n = self.shape
@@ -169,12 +152,7 @@ def quantize(
         or group % GROUP_STEP
     ):
         raise LanewiseError(f"group={group!r} must be a multiple of {GROUP_STEP}, such as 128")
-    view = view_of(_detached(w), "w")
-    if view.format.name not in _SOURCES or len(view.shape) != 2:
-        raise LanewiseError(
-            f"w is {view.format.dtype_name} of shape {view.shape}; lw.quantize takes a matrix (K, N) of "
-            "float16, bfloat16 or float32"
-        )
+    view = _source(w, " (K, N)")
     fmt = format_named(dtype, "dtype") if dtype is not None else view.format
     fmt = bf16 if dtype is None and fmt.name not in _ROWS else fmt
     if fmt.name not in _ROWS:
@@ -190,12 +168,7 @@ def quantize(
 
 def _block_scaled(w: AnyArray, fmt: BlockFormat, axis: int, dtype: object) -> BlockScaledMatrix:
     """Return a matrix in a block-scaled format."""
-    view = view_of(_detached(w), "w")
-    if view.format.name not in _SOURCES or len(view.shape) != 2:
-        raise LanewiseError(
-            f"w is {view.format.dtype_name} of shape {view.shape}; lw.quantize takes a matrix of float16, "
-            "bfloat16 or float32"
-        )
+    view = _source(w)
     if isinstance(axis, bool) or axis not in (0, 1, -1, -2):
         raise LanewiseError(f"axis={axis!r} must be 0, K of weights (K, N), or 1, K of rows (M, K)")
     matrix = _on_host(view).astype(np.float32)
@@ -208,9 +181,15 @@ def _block_scaled(w: AnyArray, fmt: BlockFormat, axis: int, dtype: object) -> Bl
     return replace(scaled, values=values, scales=scales)
 
 
-def _detached(array: object) -> Any:
-    """Return a parameter of a model as plain numbers: quantized weights have no gradient."""
-    return array.detach() if hasattr(array, "detach") else array
+def _source(w: object, axes: str = "") -> View:
+    """Return a matrix that can be quantized, a parameter of a model without its gradient."""
+    view = view_of(w.detach() if hasattr(w, "detach") else w, "w")
+    if view.format.name not in _SOURCES or len(view.shape) != 2:
+        raise LanewiseError(
+            f"w is {view.format.dtype_name} of shape {view.shape}; lw.quantize takes a matrix{axes} of "
+            "float16, bfloat16 or float32"
+        )
+    return view
 
 
 def _on_host(view: View) -> Array:

@@ -13,8 +13,20 @@ from typing import Any
 import numpy as np
 
 from lanewise.errors import LanewiseError
-from lanewise.formats import Format, f32
-from lanewise.linalg.operands import View, empty, merged_axes, operand, overlap, require_own_elements, view_of
+from lanewise.formats import FORMATS, Format, f32
+from lanewise.linalg.block_scaling import BLOCK_FORMATS
+from lanewise.linalg.operands import (
+    View,
+    batch_strides,
+    empty,
+    lying,
+    merged_axes,
+    operand,
+    overlap,
+    packed_strides,
+    require_own_elements,
+    view_of,
+)
 from lanewise.linalg.options import Options
 from lanewise.linalg.problem import Epilogue, Operand, Problem
 from lanewise.linalg.scales import Scale, matching_factors, scale_of
@@ -23,6 +35,7 @@ from lanewise.linalg.types import (
     ADDED,
     BLOCK,
     activation_of,
+    format_named,
     names_taken,
     precision_of,
     product_of,
@@ -60,6 +73,14 @@ class Request:
     bounds: Any = None
     #: Of a sparse B on a GPU: where its elements stood, a vector of i32.
     metadata: View | None = None
+
+    @property
+    def views(self) -> dict[str, View | None]:
+        """The arrays by their names, in the order of a launch's operands."""
+        return {
+            "a": self.a, "b": self.b, "out": self.out, "bias": self.bias, "residual": self.residual,
+            "scale_a": self.scale_a.view, "scale_b": self.scale_b.view, "scale_out": self.scale_out,
+        }  # fmt: skip
 
 
 def request_of(
@@ -113,7 +134,7 @@ def request_of(
         result = empty(left, shape, result_format)
         given = view_of(result, "out")
     if given is None:
-        given = View(shape, _packed(shape), result_format, 0, left.library, left.device, None)
+        given = View(shape, packed_strides(shape), result_format, 0, left.library, left.device, None)
     insert = [len(shape_a) == 1, len(shape_b) == 1]
     out = _as_matrices(given, (), insert=insert)
     bias, bias_form = _bias(options.bias, m, n)
@@ -146,14 +167,6 @@ def request_of(
         scaled_problem = replace(request.problem, block_format=block_format, factor_steps=steps)
         request.problem = None if prod(batch) > 1 else scaled_problem
     return request
-
-
-def _packed(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides of a new array, in elements."""
-    strides = [1]
-    for size in reversed(shape[1:]):
-        strides.append(strides[-1] * max(size, 1))
-    return tuple(reversed(strides)) if shape else ()
 
 
 def _as_matrices(
@@ -299,12 +312,7 @@ def _matching(a: Scale, b: Scale, k: int) -> tuple[Scale, Scale]:
 
 def _require_one_device(request: Request) -> None:
     """Raise an error if arrays lie on several devices or are of several libraries' devices."""
-    named = {
-        "a": request.a, "b": request.b, "out": request.out, "bias": request.bias,
-        "residual": request.residual, "scale_a": request.scale_a.view, "scale_b": request.scale_b.view,
-        "scale_out": request.scale_out,
-    }  # fmt: skip
-    for name, view in named.items():
+    for name, view in request.views.items():
         if view is not None and view.device != request.a.device:
             if name == "scale_out" and view.device is None:
                 raise LanewiseError("scale_out must be a number, or an array on the GPU of a and b")
@@ -314,23 +322,15 @@ def _require_one_device(request: Request) -> None:
 def _require_apart(request: Request, given: View) -> None:
     """Raise an error if `out` overlaps itself, or what is read."""
     require_own_elements(given, "out")
-    for name, view in (
-        ("a", request.a), ("b", request.b), ("bias", request.bias), ("scale_a", request.scale_a.view),
-        ("scale_b", request.scale_b.view), ("residual", request.residual), ("scale_out", request.scale_out),
-    ):  # fmt: skip
-        if view is None or (name == "residual" and _same_elements(view, request.out)):
+    for name in ("a", "b", "bias", "scale_a", "scale_b", "residual", "scale_out"):
+        view = request.views[name]
+        if view is None or (name == "residual" and view[:4] == request.out[:4]):  # the same elements
             continue
         if overlap(request.out, view):
             raise LanewiseError(
                 f"out overlaps {name} in memory, and {name} is still read while results are written: pass a "
                 "copy of one of them"
             )
-
-
-def _same_elements(one: View, other: View) -> bool:
-    return (one.address, one.shape, one.strides, one.format) == (
-        other.address, other.shape, other.strides, other.format,
-    )  # fmt: skip
 
 
 def _require_epilogue(epilogue: Epilogue, residual: View | None, result: Format, a: Format) -> None:
@@ -365,7 +365,7 @@ def _problem(
     views = [request.a, request.b, request.out]
     if request.residual is not None:
         views.append(request.residual)
-    steps = [_batch_strides(view, batch) for view in views]
+    steps = [batch_strides(view, batch) for view in views]
     scales = [request.scale_a.batch, request.scale_b.batch]
     steps += [scale or (0,) * len(batch) for scale in scales]
     sizes, strides = merged_axes(batch, steps)
@@ -411,8 +411,58 @@ def _problem(
     )  # fmt: skip
 
 
-def _batch_strides(view: View, batch: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a view's strides along the axes of the batch, 0 where it is repeated."""
-    own = view.shape[:-2]
-    strides = [0 if size == 1 else step for size, step in zip(own, view.strides, strict=False)]
-    return (0,) * (len(batch) - len(own)) + tuple(strides)
+# problems of sizes and types alone, without arrays: for plans and tables ------------------------------------
+
+
+#: Bytes at whose multiples arrays begin, and lines that tensor maps can describe.
+_ALIGNED = 16
+
+
+def problem_of_sizes(
+    m: int,
+    n: int,
+    k: int,
+    dtype: object,
+    *,
+    out: object = None,
+    precision: str | None = None,
+    layout: str = "nn",
+    batch: int = 1,
+    batch_invariant: bool = False,
+) -> Problem:
+    """Return the problem of contiguous arrays of these sizes; `layout` has a t for each that is transposed.
+
+    >>> problem_of_sizes(64, 128, 256, "bf16", layout="nt").b.k_major
+    True
+    """
+    blocks = BLOCK_FORMATS.get(str(dtype))
+    fmt = FORMATS[blocks.elements[0]] if blocks else format_named(dtype, "dtype")
+    if fmt.name == "e2m1" and blocks is None:
+        raise LanewiseError(f"dtype={dtype!r}: products of e2m1 are block-scaled, mxfp4 or nvfp4")
+    product = product_of(fmt, fmt)
+    sums, promote = sums_of(product, fmt, None)
+    kind = precision_of(product, fmt, precision)
+    result = result_of(product, fmt, None, out, False)
+    return Problem(
+        m,
+        n,
+        k,
+        _contiguous(fmt, m, k, layout[0] == "n", batch),
+        _contiguous(fmt, n, k, layout[1] == "t", batch),
+        _contiguous(result, m, n, True, batch),
+        sums,
+        batch,
+        precision=kind,
+        promote=promote,
+        batch_invariant=batch_invariant,
+        block_format=blocks.name if blocks else "",
+    )
+
+
+def _contiguous(fmt: Format, rows: int, columns: int, k_major: bool, batch: int) -> Operand:
+    """Return a contiguous operand, as `lw.matmul` sees it: one line may lie along either of its axes."""
+    strides = (columns, 1) if k_major else (1, rows)
+    k_major, leading, _ = lying(rows, columns, *strides, _ALIGNED * 8 // fmt.word_bits)
+    stride = rows * columns if batch > 1 else 0
+    bits = _ALIGNED | leading * fmt.word_bits // 8 | stride * fmt.word_bits // 8
+    return Operand(fmt, k_major, leading, stride, bits & -bits)

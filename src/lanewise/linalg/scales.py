@@ -9,8 +9,8 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, f32
-from lanewise.linalg.block_scaling.formats import SWIZZLED, BlockFormat, SwizzledScales, block_format_of
-from lanewise.linalg.operands import View, view_of
+from lanewise.linalg.block_scaling import SWIZZLED, BlockFormat, SwizzledScales, block_format_of
+from lanewise.linalg.operands import View, batch_strides, view_of
 from lanewise.linalg.types import BLOCK, Product
 
 
@@ -153,17 +153,15 @@ def matching_factors(a: Scale, b: Scale, element: Format) -> str:
 
 def _batch(view: View, batch: tuple[int, ...], name: str) -> tuple[int, ...]:
     """Return a scale's strides along the axes of the batch."""
-    own = view.shape[:-2]
     try:
-        fits = np.broadcast_shapes(own, batch) == batch
+        fits = np.broadcast_shapes(view.shape[:-2], batch) == batch
     except ValueError:
         fits = False
     if not fits:
         raise LanewiseError(
             f"{name} has shape {view.shape}; its first axes do not broadcast to the batch {batch}"
         )
-    steps = [0 if size == 1 else step for size, step in zip(own, view.strides, strict=False)]
-    return (0,) * (len(batch) - len(own)) + tuple(steps)
+    return batch_strides(view, batch)
 
 
 def _unfitting(view: View, name: str, side: str, rows: int, k: int, product: Product) -> LanewiseError:

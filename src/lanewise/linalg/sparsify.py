@@ -48,20 +48,44 @@ class OnDevice(NamedTuple):
         return cls(values, metadata, places[0].address, places[1].address)
 
 
-class SparseMatrix:
+class MatrixInTwoArrays:
+    """A K by N matrix that lies in two arrays: values, and their places or scales."""
+
+    def __init__(self, shape: tuple[int, int], fmt: Format, kind: tuple[object, ...]) -> None:
+        #: The shape of the matrix with its zeros.
+        self.shape, self.format = shape, fmt
+        #: Copies on GPUs, by library and device; they are made for the first product there.
+        self.copies: dict[tuple[str, int], OnDevice] = {}
+        #: What of it decides a launch, besides the device: all but its address and its numbers.
+        self.kind = kind
+
+    @property
+    def k(self) -> int:
+        """The elements of a column."""
+        return self.shape[0]
+
+    def parts(self) -> tuple[Array, Array]:
+        """Return both arrays in host memory, as they lie on a GPU."""
+        raise NotImplementedError
+
+    def on_device(self, like: View) -> OnDevice:
+        """Return the matrix on the GPU of an array, in memory of the array's library; it is copied once."""
+        assert like.device is not None
+        key = (like.library, like.device)
+        copy = self.copies.get(key)
+        if copy is None:
+            copy = self.copies[key] = OnDevice.of(*(to_device(like, part) for part in self.parts()))
+        return copy
+
+
+class SparseMatrix(MatrixInTwoArrays):
     """A K by N matrix of which two of four neighbours along K are kept: half of the elements, and where they
     stood. The tensor cores take it as their first operand, so that products are computed transposed."""
 
     def __init__(self, k: int, n: int, fmt: Format) -> None:
-        #: The shape of the matrix with its zeros.
-        self.shape = (k, n)
-        self.k, self.format = k, fmt
-        #: Values and indices in host memory, and copies on GPUs, by library and device. The matrix is in one
-        #: of them; the others are made for the first product there.
+        super().__init__((k, n), fmt, ("sparse", k, n, fmt.name))
+        #: Values and indices in host memory; None as long as the matrix is on a GPU alone.
         self.in_host_memory: tuple[Array, Array] | None = None
-        self.copies: dict[tuple[str, int], OnDevice] = {}
-        #: What of it decides a launch, besides the device: all but its address and its numbers.
-        self.kind = ("sparse", k, n, fmt.name)
 
     @property
     def values(self) -> Array:
@@ -99,19 +123,13 @@ class SparseMatrix:
         np.put_along_axis(dense, columns, self.values, axis=1)
         return dense.T
 
-    def on_device(self, like: View) -> OnDevice:
-        """Return the matrix on the GPU of an array, in memory of the array's library; it is copied once."""
-        assert like.device is not None
-        key = (like.library, like.device)
-        copy = self.copies.get(key)
-        if copy is None:
-            from lanewise.linalg.kernels.sparse.metadata import ordered_metadata
+    def parts(self) -> tuple[Array, Array]:
+        """Return values with padded rows, and metadata."""
+        from lanewise.linalg.kernels.sparse.metadata import ordered_metadata
 
-            values = np.zeros((self.shape[1], self.leading), self.values.dtype)
-            values[:, : self.k // 2] = self.values
-            parts = [to_device(like, part) for part in (values, ordered_metadata(self.indices, self.format))]
-            copy = self.copies[key] = OnDevice.of(*parts)
-        return copy
+        values = np.zeros((self.shape[1], self.leading), self.values.dtype)
+        values[:, : self.k // 2] = self.values
+        return values, ordered_metadata(self.indices, self.format)
 
     def __repr__(self) -> str:
         return f"<sparse {self.format.name} {self.k} × {self.shape[1]}, 2 of 4 kept>"
@@ -181,8 +199,7 @@ def _pruned(array: Array) -> tuple[Array, Array]:
 def _pruned_on_gpu(view: View, leading: int) -> OnDevice:
     """Return what is kept of a matrix on a GPU: its values and metadata, as the products read them."""
     from lanewise.formats import s32
-    from lanewise.linalg.kernels.sparse.metadata import metadata_shape
-    from lanewise.linalg.kernels.sparse.pruning import prune_into
+    from lanewise.linalg.kernels.sparse.metadata import metadata_shape, prune_into
     from lanewise.linalg.launch.device_view import DeviceView
     from lanewise.linalg.launch.prepare import current_stream
 

@@ -10,7 +10,7 @@ from functools import cache
 from lanewise.errors import LanewiseError
 from lanewise.formats import FORMATS, Format
 from lanewise.isa import Instruction, instruction, instructions
-from lanewise.linalg.block_scaling.formats import BLOCK_FORMATS
+from lanewise.linalg.block_scaling import BLOCK_FORMATS
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
 
@@ -43,7 +43,7 @@ def multiplied_formats(problem: Problem) -> tuple[Format, Format]:
 def element_bytes(problem: Problem) -> int:
     """Return the bytes of an element of A or B as it is multiplied.
 
-    >>> from lanewise.linalg.planning.sizes import problem_of_sizes
+    >>> from lanewise.linalg.rules import problem_of_sizes
     >>> [element_bytes(problem_of_sizes(8, 8, 8, "f32", precision=name)) for name in ("f32", "tf32")]
     [2, 4]
     """

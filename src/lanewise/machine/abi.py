@@ -5,6 +5,7 @@ offset, Python by a view of the same bytes.
 """
 
 from enum import IntEnum
+from typing import Self
 
 from lanewise.jit.record_layout import LANES as LANES
 from lanewise.jit.record_layout import RecordLayout as RecordLayout
@@ -300,6 +301,30 @@ class RunOrder(IntEnum):
     RANDOM = 2
 
 
+class FaultReason(IntEnum):
+    """Why a rule of some instructions stops a launch: a number for compiled code, a sentence for people.
+
+    A fault has one number beside it that tells more, which the sentence names by {0}.
+    """
+
+    text: str
+
+    def __new__(cls, text: str) -> Self:
+        """Make a member of its sentence; members are numbered from 1 on."""
+        member = int.__new__(cls, len(cls.__members__) + 1)
+        member._value_, member.text = int(member), text
+        return member
+
+    @classmethod
+    def numbered(cls, number: int) -> Self:
+        """Return the reason with a number."""
+        return next(reason for reason in cls if reason == number)
+
+    def sentence(self, number: int = 0) -> str:
+        """Return what is wrong; `number` is the 64-bit number that the fault has beside it."""
+        return self.text.format((number + (1 << 63)) % (1 << 64) - (1 << 63))
+
+
 class FaultKind(IntEnum):
     """Why a thread block stopped."""
 
@@ -333,26 +358,13 @@ class FaultKind(IntEnum):
         return "read-only" if self is FaultKind.READ_ONLY else self.name.lower().replace("_", " ")
 
 
-class WarpgroupFault(IntEnum):
+class WarpgroupFault(FaultReason):
     """What is wrong with an instruction of a warpgroup."""
 
-    INCOMPLETE = 1
-    DESCRIPTORS_DIFFER = 2
-    SCALES_DIFFER = 3
-    BAD_METADATA = 4
-
-    @property
-    def reason(self) -> str:
-        """The reason in words, for messages."""
-        return {
-            WarpgroupFault.INCOMPLETE: "the block does not have four warps for this warpgroup: give it a "
-            "multiple of 128 threads",
-            WarpgroupFault.DESCRIPTORS_DIFFER: "a matrix descriptor is not the same in all threads of the "
-            "warpgroup",
-            WarpgroupFault.SCALES_DIFFER: "scale-d is not the same in all threads of the warpgroup",
-            WarpgroupFault.BAD_METADATA: "the instruction does not take this sparsity selector or this "
-            "metadata",
-        }[self]
+    INCOMPLETE = "the block does not have four warps for this warpgroup: give it a multiple of 128 threads"
+    DESCRIPTORS_DIFFER = "a matrix descriptor is not the same in all threads of the warpgroup"
+    SCALES_DIFFER = "scale-d is not the same in all threads of the warpgroup"
+    BAD_METADATA = "the instruction does not take this sparsity selector or this metadata"
 
 
 #: Faults that an address is the reason for.

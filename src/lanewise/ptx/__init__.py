@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from lanewise.hints import not_called
-from lanewise.ptx.launch_refusals import (
+from lanewise.ptx.launch_shape import (
+    Shape,
     cluster_refusal,
     register_refusals,
     required_cluster,
@@ -15,38 +16,50 @@ from lanewise.ptx.launch_refusals import (
     shape_refusals,
     shared_refusals,
 )
-from lanewise.ptx.launch_shape import Shape
-from lanewise.ptx.model.directives import Alias, Data, Dwarf, File, Limit, Pragma, Prototype, Section, Targets
+from lanewise.ptx.lexer import PtxSyntaxError
+from lanewise.ptx.model.directives import (
+    Alias,
+    Attribute,
+    Data,
+    Dwarf,
+    File,
+    Initialiser,
+    Limit,
+    Pointer,
+    Pragma,
+    Prototype,
+    Section,
+    Setting,
+    SymbolAddress,
+    Targets,
+    Value,
+    Variable,
+)
 from lanewise.ptx.model.function import Function, Scope, Statement
 from lanewise.ptx.model.module import Entry, Item, Module
 from lanewise.ptx.model.names import demangle
-from lanewise.ptx.model.operands import (
+from lanewise.ptx.model.statements import (
     Address,
+    BlockEnd,
+    BlockStart,
+    Call,
     Element,
     Group,
     Guard,
     Immediate,
     Index,
+    Label,
+    Loc,
     Name,
     Offset,
     Operand,
+    Operation,
     Pair,
     Unary,
     Vector,
 )
-from lanewise.ptx.model.statements import BlockEnd, BlockStart, Call, Label, Loc, Operation
-from lanewise.ptx.model.variables import (
-    Attribute,
-    Initialiser,
-    Pointer,
-    Setting,
-    SymbolAddress,
-    Value,
-    Variable,
-)
 from lanewise.ptx.syntax.operand_parser import constant
 from lanewise.ptx.syntax.parser import load, parse
-from lanewise.ptx.syntax_error import PtxSyntaxError
 
 if TYPE_CHECKING:
     from lanewise.ptx.cuda_source import CudaSource, cuda

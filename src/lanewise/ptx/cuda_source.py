@@ -18,8 +18,7 @@ from lanewise.isa import find_arch
 from lanewise.ptx.device_compiler import PublishedSource, behind_conditions, has_defaults, standard_option
 from lanewise.ptx.model.module import CompiledSource, Module
 from lanewise.ptx.model.names import matching
-from lanewise.ptx.syntax.parser import parse
-from lanewise.ptx.text_or_path import read_text_or_path
+from lanewise.ptx.syntax.parser import parse, read_text_or_path
 from lanewise.ptx.tools.offline_compiler import find_nvcc, host_compiler, nvcc
 from lanewise.ptx.tools.toolkit import ToolFailed, ToolMissing, extra
 from lanewise.tracebacks import short_traceback

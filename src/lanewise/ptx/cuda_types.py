@@ -1,6 +1,11 @@
-"""The types of CUDA C++ that have a fixed layout, as NumPy has them: numbers, half, vectors."""
+"""Types of CUDA C++: those of fixed layout as NumPy has them, and what a source declares of its variables.
+
+The PTX made of a source no longer tells the types of its variables and parameters. This reads declarations as
+people write them, not all of C++: what it does not understand, it does not know.
+"""
 
 import re
+from collections.abc import Iterator
 from functools import cache, lru_cache
 from typing import NamedTuple
 
@@ -135,3 +140,194 @@ def cuda_type(text: str) -> CudaType | None:
     return (
         None if layout is None else CudaType(plain, _dtype(layout.element), layout.numbers, layout.alignment)
     )
+
+
+# what a source declares -------------------------------------------------------------------------------------
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_ALIGNMENT = re.compile(
+    r"\b(?:__align__|alignas|__attribute__|__launch_bounds__)\s*\((?:[^()]|\([^()]*\))*\)"
+)
+_SPACE = re.compile(r"\b(?:__device__|__constant__|__managed__)\b")
+_SHARED = re.compile(r"\b__shared__\b")
+_WORDS = re.compile(
+    r"\b(?:__device__|__constant__|__managed__|__shared__|static|extern|inline|constexpr|constinit|thread_local"
+    r"|volatile)\b"
+)
+#: Names that may stand for one another before a type or a number comes.
+_MOST_ALIASES = 8
+_DECLARATOR = re.compile(r"(.*?[\s*&])?([A-Za-z_]\w*)\s*((?:\[[^\]]*\]\s*)*)$", re.DOTALL)
+
+
+class Declared(NamedTuple):
+    """A declaration: the type as it is written, and the sizes of an array, as they are written."""
+
+    type: str
+    sizes: tuple[str, ...]
+
+
+class DeclaredParameter(NamedTuple):
+    """A parameter of a kernel: the type as it is written, and the name if it has one."""
+
+    type: str
+    name: str
+
+
+def _plain(source: str) -> str:
+    """Return source without comments and alignments."""
+    return _ALIGNMENT.sub(" ", _COMMENT.sub(" ", source))
+
+
+def declared_variable(source: str, name: str) -> Declared | None:
+    """Return how a `__device__`, `__constant__` or `__managed__` variable is declared, if that is seen.
+
+    >>> declared_variable("static __constant__ float weights[4][N]; // of the filter", "weights")
+    Declared(type='float', sizes=('4', 'N'))
+    >>> declared_variable("__device__ int a = 3, *b;", "b")
+    Declared(type='int*', sizes=())
+    """
+    return next(_declarations(source, name, _SPACE), None)
+
+
+def declared_shared(source: str, name: str) -> Iterator[Declared]:
+    """Yield how `__shared__` variables of a name are declared, in all functions that have one.
+
+    >>> list(declared_shared("{ __shared__ alignas(128) float a[4], tile[2][N + 1]; }", "tile"))
+    [Declared(type='float', sizes=('2', 'N + 1'))]
+    """
+    return _declarations(source, name, _SHARED)
+
+
+def _declarations(source: str, name: str, space: re.Pattern[str]) -> Iterator[Declared]:
+    """Yield the declarations of a name that have a word for a state space."""
+    text = _plain(source)
+    pattern = rf"\b{re.escape(name)}\b\s*((?:\[[^\]]*\]\s*)*)(?=[=;,{{])"
+    for match in re.finditer(pattern, text):
+        start = max(text.rfind(mark, 0, match.start()) for mark in ";}#>") + 1
+        before = text[start : match.start()]
+        opened = before.rfind("{")
+        if opened >= 0 and "=" not in before[:opened]:  # the beginning of a namespace or function
+            before = before[opened + 1 :]
+        if not space.search(before):
+            continue
+        sizes = tuple(size.strip() for size in re.findall(r"\[([^\]]*)\]", match.group(1)))
+        kind = _type_before(before)
+        if kind:
+            yield Declared(kind, sizes)
+
+
+def aliased_type(source: str, name: str) -> str:
+    """Return the type that a name stands for in a source, by typedef, using or #define; else the name itself.
+
+    >>> aliased_type("typedef float real;\\nusing number = real;", "number")
+    'float'
+    """
+    text = _plain(source)
+    for _ in range(_MOST_ALIASES):
+        word = re.escape(name)
+        match = (
+            re.search(rf"\btypedef\s+([\w\s:]+?)\s+{word}\s*;", text)
+            or re.search(rf"\busing\s+{word}\s*=\s*([\w\s:]+?)\s*;", text)
+            or re.search(rf"(?m)^[ \t]*#[ \t]*define[ \t]+{word}[ \t]+([\w:][\w: \t]*?)[ \t]*$", text)
+        )
+        if match is None or match.group(1) == name:
+            break
+        name = match.group(1)
+    return name
+
+
+def named_number(source: str, name: str) -> int | None:
+    """Return the integer that a name stands for in a source, by #define or as a constant; None if unknown.
+
+    >>> named_number("#define N 0x20\\nconstexpr int M = 3;", "N"), named_number("const int M = 3;", "M")
+    (32, 3)
+    """
+    text = _plain(source)
+    for _ in range(_MOST_ALIASES):
+        if re.fullmatch(r"(0[xX][0-9a-fA-F]+|[1-9]\d*|0)[uUlL]*", name):
+            return int(name.rstrip("uUlL"), 0)
+        word = re.escape(name)
+        match = re.search(
+            rf"(?m)^[ \t]*#[ \t]*define[ \t]+{word}[ \t]+\(?(\w+)\)?[ \t]*$", text
+        ) or re.search(rf"\b(?:const|constexpr)\b[\w\s]*\b{word}\s*=\s*(\w+)\s*;", text)
+        if match is None or match.group(1) == name:
+            return None
+        name = match.group(1)
+    return None
+
+
+def computed_number(source: str, text: str) -> int | None:
+    """Return the integer that an expression of a source has: numbers and names, added and multiplied.
+
+    >>> computed_number("constexpr int BM = 64, PAD = 8;\\n#define BK 32", "BK * 2 + 8")
+    72
+    """
+    total = 0
+    for term in text.split("+"):
+        product = 1
+        for factor in term.split("*"):
+            number = named_number(source, factor.strip(" ()\t\n"))
+            if number is None:
+                return None
+            product *= number
+        total += product
+    return total if text.count("(") == text.count(")") == 0 or "+" not in text else None
+
+
+def _type_before(before: str) -> str:
+    """Return the type in what stands before a name; other names may stand between, after commas."""
+    own = re.search(r"([\s*&]*)$", before)
+    stars = "*" * (own.group(1).count("*") if own else 0)
+    plain = _WORDS.sub(" ", before).strip()
+    first = _parts(plain)[0]
+    if first != plain:  # `int a = 3, *`: the type is what stands before the first name
+        match = _DECLARATOR.fullmatch(first.split("=")[0].strip())
+        plain = (match.group(1) or "") if match else ""
+    return " ".join(plain.rstrip("*& \t\n").split()) + stars
+
+
+def _parts(text: str) -> list[str]:
+    """Return what stands between the commas that are in no brackets."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "<([{") - (letter in ">)]}")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
+
+
+def declared_parameters(source: str, kernel: str) -> list[DeclaredParameter] | None:
+    """Return the parameters of a `__global__` function; None if it is not seen, or seen more than once.
+
+    >>> parameters = declared_parameters('__global__ void k(const float4 *x, half2 s, int n = 3) {}', "k")
+    >>> [(parameter.type, parameter.name) for parameter in parameters]
+    [('const float4*', 'x'), ('half2', 's'), ('int', 'n')]
+    """
+    text = _plain(source)
+    signatures = {
+        tuple(parameter.type for parameter in parameters): parameters  # declarations may name them otherwise
+        for match in re.finditer(
+            rf"__global__[^;{{}}()]*\b{re.escape(kernel)}\s*\(([^{{;]*?)\)\s*[{{;]", text
+        )
+        for parameters in [_parameters(match.group(1).strip())]
+    }
+    return next(iter(signatures.values())) if len(signatures) == 1 else None
+
+
+def _parameters(text: str) -> list[DeclaredParameter]:
+    """Return the declarations in a list of parameters."""
+    return [_parameter(part.split("=")[0].strip()) for part in _parts(text)] if text else []
+
+
+def _parameter(text: str) -> DeclaredParameter:
+    """Return one parameter: its type, and its name if it has one."""
+    match = _DECLARATOR.fullmatch(text)
+    kind = (match.group(1) or "").strip() if match else text
+    if match is None or not kind or kind in ("const", "unsigned", "struct"):
+        kind = text  # a parameter without a name
+    name = match.group(2) if match is not None and kind != text else ""
+    sizes = re.findall(r"\[([^\]]*)\]", match.group(3)) if match else []
+    stars = "*" if sizes else ""
+    return DeclaredParameter(re.sub(r"\s*\*", "*", " ".join(kind.split())) + stars, name)

@@ -14,21 +14,19 @@ from pathlib import Path
 
 from lanewise import disk_cache
 from lanewise.ptx.cplusplus.declarations import Declaration, Kind, members
-from lanewise.ptx.cplusplus.deduction import template_parameters
 from lanewise.ptx.cplusplus.device_code import BY_THE_COMPILER, Program
-from lanewise.ptx.cplusplus.includes import (
+from lanewise.ptx.cplusplus.launches import UsedInstances, template_parameters, used_instances
+from lanewise.ptx.cplusplus.source_file import (
     HOST_HEADERS,
     Headers,
+    SourceFile,
     empty_headers,
     is_host_header,
     read_headers,
     with_paths,
 )
-from lanewise.ptx.cplusplus.launches import UsedInstances, used_instances
-from lanewise.ptx.cplusplus.source_file import SourceFile
-from lanewise.ptx.model.left_out import LeftOut
-from lanewise.ptx.tools.nvrtc_library import installed_libraries
-from lanewise.ptx.tools.runtime_compiler import Compiled, compile_source
+from lanewise.ptx.model.module import LeftOut
+from lanewise.ptx.tools.runtime_compiler import Compiled, compile_source, installed_libraries
 from lanewise.ptx.tools.standard_headers import (
     PRELUDE,
     PRELUDE_NAME,
@@ -65,6 +63,7 @@ _OWN_MAP = re.compile(
 )
 #: What a header asks that has other code for NVRTC.
 _KNOWS_NVRTC = "__CUDACC_RTC__"
+_WORD = re.compile(r"[^\W\d]\w*")
 _STANDARD = re.compile(r"-{1,2}std(?:=.*)?")
 
 
@@ -97,9 +96,8 @@ class PublishedSource:
         main = SourceFile(self.name, self.text)
         path = Path(self.name)
         folder = path.resolve().parent if path.is_file() else None
-        toolkit = [folder for major in (13, 12) for folder in include_folders(major)]
         named = _include_options(self.options)
-        headers = read_headers(main, folder, named, STANDARD_HEADERS, toolkit)
+        headers = read_headers(main, folder, named, STANDARD_HEADERS, _toolkit_folders())
         for header in named:
             _take_as_they_are(headers, header.resolve())
         return main, headers
@@ -164,9 +162,14 @@ def _from_json(content: bytes) -> DeviceCode:
     return DeviceCode(Compiled(**parts["compiled"]), left_out, parts["refused"], *names)
 
 
+def _toolkit_folders() -> list[Path]:
+    """The folders of headers of the toolkits that are installed."""
+    return [folder for major in (13, 12) for folder in include_folders(major)]
+
+
 def _toolkit_stamp() -> list[tuple[str, int, int]]:
     """What says that the compiler and its headers are still the same: paths, sizes and times of change."""
-    folders = [folder for major in (13, 12) for folder in include_folders(major)]
+    folders = _toolkit_folders()
     paths = [*installed_libraries(), *folders]
     for folder in folders:
         paths += [Path(entry.path) for entry in os.scandir(folder)]
@@ -199,7 +202,7 @@ class _Rounds:
         self.source, self.main, self.headers = source, main, headers
         self.files = {main.name: main, **{str(path): file for path, file in headers.files.items()}}
         self.wanted = list(expressions)
-        self.words = {word for expression in self.wanted for word in re.findall(r"[^\W\d]\w*", expression)}
+        self.words = set(_WORD.findall(" ".join(self.wanted)))
         self.complaints: set[tuple[str, int]] = set()
         self.program = Program(list(self.files.values()), self.words)
         self.templates = self._templates()
@@ -210,9 +213,7 @@ class _Rounds:
         )
         self.guessed = [expression for expression in self.used.expressions if expression not in self.wanted]
         if self.guessed:
-            self.words |= {
-                word for expression in self.guessed for word in re.findall(r"[^\W\d]\w*", expression)
-            }
+            self.words |= set(_WORD.findall(" ".join(self.guessed)))
             self.program = Program(list(self.files.values()), self.words)
 
     def _templates(self) -> dict[str, Declaration]:
@@ -338,7 +339,7 @@ class _Rounds:
 
     def _leave_out_library(self, path: str) -> None:
         """Leave out the headers of a library, such as Thrust's, that the compiler cannot read."""
-        for folder in (folder for major in (13, 12) for folder in include_folders(major)):
+        for folder in _toolkit_folders():
             if Path(path).is_relative_to(folder):
                 library = Path(path).relative_to(folder).parts[0]
                 for name in self.headers.external:
@@ -382,15 +383,9 @@ def _blocks(log: str) -> list[str]:
 
 
 def _what(declaration: Declaration, why: str) -> str:
-    words = {
-        Kind.FUNCTION: "function",
-        Kind.TYPE: "type",
-        Kind.VARIABLE: "variable",
-        Kind.MACRO_CALL: "macro call",
-    }
-    return words.get(declaration.kind, "declaration") + (
-        "" if why != "dynamic parallelism" else " with dynamic parallelism"
-    )
+    named = (Kind.FUNCTION, Kind.TYPE, Kind.VARIABLE, Kind.MACRO_CALL)
+    what = declaration.kind.name.lower().replace("_", " ") if declaration.kind in named else "declaration"
+    return what + (" with dynamic parallelism" if why == "dynamic parallelism" else "")
 
 
 def _kernels(files: Iterable[SourceFile], name: str) -> Iterator[tuple[SourceFile, Declaration]]:

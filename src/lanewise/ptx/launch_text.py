@@ -18,7 +18,7 @@ from lanewise.numpy_types import AnyArray, AnyDtype
 from lanewise.ptx.arguments import described
 
 if TYPE_CHECKING:
-    from lanewise.ptx.model.variables import Variable
+    from lanewise.ptx.model.directives import Variable
 
 #: What an array is filled with, by the first word of `zeros:f32:64x64`.
 _FILLS: dict[str, Callable[[Any, tuple[int, ...]], Any]] = {

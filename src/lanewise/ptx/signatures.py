@@ -141,7 +141,7 @@ def _elements(name: str, source: str) -> tuple[str, int] | None:
 
     elements = elements_of(name)
     if elements is None and source:
-        from lanewise.ptx.cuda_declarations import aliased_type
+        from lanewise.ptx.cuda_types import aliased_type
 
         elements = elements_of(aliased_type(source, name))
     return elements

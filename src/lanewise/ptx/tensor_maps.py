@@ -8,11 +8,10 @@ from typing import Any
 
 from lanewise.engines import DEVICE_ADDRESS
 from lanewise.errors import LanewiseError
-from lanewise.isa.im2col_map import Im2colTensor
-from lanewise.isa.tensor_map import TiledTensor
+from lanewise.isa.tensor_map import Im2colTensor, TiledTensor
 from lanewise.isa.tensor_map_fields import MAP_BYTES
 from lanewise.ptx.arguments import ArrayArgument
-from lanewise.ptx.model.variables import Variable
+from lanewise.ptx.model.directives import Variable
 
 _POINTER_BYTES = 8
 

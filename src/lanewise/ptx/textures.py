@@ -14,7 +14,7 @@ import numpy as np
 from lanewise.errors import LanewiseError
 from lanewise.numpy_types import AnyDtype
 from lanewise.ptx.arguments import HandleArgument
-from lanewise.ptx.model.variables import Variable
+from lanewise.ptx.model.directives import Variable
 
 Filter = Literal["point", "linear"]
 AddressMode = Literal["wrap", "clamp", "mirror", "border"]

@@ -1,13 +1,12 @@
 """Traces: a launch on the CPU machine of which every instruction can be looked at afterwards.
 
-`run.py` makes a `Trace`; a `Step` of it is one instruction of one warp. What the machine logs, and in which
+`trace.py` makes a `Trace`; a `Step` of it is one instruction of one warp. What the machine logs, and in which
 format, is `lanewise.machine.tracer`'s.
 """
 
 from lanewise.hints import not_called
-from lanewise.traces.run import trace
 from lanewise.traces.step import Step
-from lanewise.traces.trace import Trace
+from lanewise.traces.trace import Trace, trace
 
 __all__ = ["Step", "Trace", "trace"]
 

@@ -18,13 +18,13 @@ from lanewise.machine.program.ops import Program
 from lanewise.numpy_types import AnyArray, AnyDtype
 from lanewise.ptx import Entry
 from lanewise.ptx.arguments import own_name
-from lanewise.ptx.cuda_declarations import (
+from lanewise.ptx.cuda_types import (
     aliased_type,
     computed_number,
+    cuda_type,
     declared_parameters,
     declared_shared,
 )
-from lanewise.ptx.cuda_types import cuda_type
 from lanewise.ptx.model.names import demangle
 from lanewise.ptx.model.source_names import SourceNames
 from lanewise.ptx.tensor_maps import TensorMap

@@ -136,12 +136,9 @@ class _Pair:
 
     def steps(self) -> tuple[Step | None, Step | None]:
         """Return both as steps."""
-        numbers = [
-            recording.step_of(entry) for recording, entry in zip(self.recordings, self.entries, strict=True)
-        ]
         mine, other = (
-            Step(recording, number) if number is not None else None
-            for recording, number in zip(self.recordings, numbers, strict=True)
+            Step(recording, number) if (number := recording.step_of(entry)) is not None else None
+            for recording, entry in zip(self.recordings, self.entries, strict=True)
         )
         return mine, other
 
@@ -166,7 +163,7 @@ class _Pair:
             unlike = self._unlike(ours, theirs, active)
             if unlike.any():
                 lanes = np.flatnonzero(unlike)
-                pair = [Step(r, n).written for r, n in self._numbers()]
+                pair = [step.written for step in self.steps() if step is not None]
                 values = [
                     value[register.register.name][lanes]
                     for value, register in zip(pair, (mine, other), strict=False)
@@ -186,16 +183,6 @@ class _Pair:
                 lanes = np.flatnonzero(unlike)
                 return self.difference("memory holds another value", lanes, ours[lanes], theirs[lanes])
         return None
-
-    def _numbers(self) -> list[tuple[Recording, int]]:
-        numbers = [
-            recording.step_of(entry) for recording, entry in zip(self.recordings, self.entries, strict=True)
-        ]
-        return [
-            (recording, number)
-            for recording, number in zip(self.recordings, numbers, strict=True)
-            if number is not None
-        ]
 
     def _unlike(
         self, ours: AnyArray, theirs: AnyArray, active: npt.NDArray[np.bool_]

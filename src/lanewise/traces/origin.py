@@ -19,12 +19,10 @@ from lanewise.machine.tracer.log import NOT_KEPT
 from lanewise.machine.tracer.records import ASYNC_WRITE_POINT
 from lanewise.numpy_types import AnyDtype
 from lanewise.traces.dataflow import Dataflow
-from lanewise.traces.descriptions import Descriptions
 from lanewise.traces.history import NOTHING, space_of
 from lanewise.traces.names import typed
-from lanewise.traces.places import MemoryPlace, Place, RegisterPlace
+from lanewise.traces.places import MemoryPlace, Place, RegisterPlace, Source
 from lanewise.traces.recording import Recording
-from lanewise.traces.sources import Source
 from lanewise.traces.step import Step
 
 #: How deep and wide the text of an origin is, unless more is asked for.
@@ -40,7 +38,7 @@ class Origins:
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
-        self.dataflow, self.descriptions = Dataflow(recording), Descriptions(recording)
+        self.dataflow = Dataflow(recording)
         self._kept: dict[tuple[Place, int], Origin] = {}
 
     def find(self, place: Place, entry: int, text: str = "", format: Format | None = None) -> Origin:
@@ -79,7 +77,7 @@ class Origins:
 
     def _memory(self, place: MemoryPlace, entry: int, format: Format | None) -> Origin:
         memory = self.recording.memory
-        what = self.descriptions.memory(place.address)
+        what = self.recording.described(place.address)
         write = next(memory.before(place.address, entry, place.block, place.warp, place.lane), None)
         if write is None:
             raw = self._read_bytes(place)

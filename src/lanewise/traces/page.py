@@ -18,7 +18,7 @@ from lanewise.isa import Operand
 from lanewise.machine.abi import LANES
 from lanewise.machine.program.instruction_record import BlockEnd, Waits
 from lanewise.machine.tracer.points import ADDRESS_BYTES, Point
-from lanewise.machine.tracer.tensor_areas import TensorAccess
+from lanewise.machine.tracer.tensor_log import TensorAccess
 from lanewise.numpy_types import AnyArray, AnyDtype
 from lanewise.traces.fragments import MatrixOperand, matrix_operands, operands_with
 from lanewise.traces.recording import Recording
@@ -57,10 +57,6 @@ def page_data(recording: Recording, most: int = MOST_BYTES) -> dict[str, Any]:
     payload_sizes = sizes[steps["point"]]
     count = int(np.searchsorted(np.cumsum(payload_sizes + 24), most, "right"))
     steps, payload_sizes = steps[:count], payload_sizes[:count]
-    payloads = [
-        log.memory[start : start + size]
-        for start, size in zip(steps["payload"].tolist(), payload_sizes.tolist(), strict=True)
-    ]
     names = recording.names
     by_register: dict[str, str] = {}
     for name, variable in names.variables.items():
@@ -113,13 +109,20 @@ def page_data(recording: Recording, most: int = MOST_BYTES) -> dict[str, Any]:
             )
         },
         "offsets": packed((np.cumsum(payload_sizes) - payload_sizes).astype(np.int32)),
-        "payload": packed(np.concatenate(payloads) if payloads else np.zeros(0, np.uint8)),
+        "payload": packed_parts(log.memory, steps["payload"], payload_sizes),
     }
 
 
 def packed(array: AnyArray) -> str:
     """Return an array compressed, as text."""
     return base64.b64encode(zlib.compress(array.tobytes(), 6)).decode()
+
+
+def packed_parts(memory: AnyArray, starts: AnyArray, sizes: AnyArray) -> str:
+    """Return parts of memory, one after the other, compressed, as text."""
+    spans = zip(starts.tolist(), sizes.tolist(), strict=True)
+    parts = [memory[start : start + size] for start, size in spans]
+    return packed(np.concatenate(parts) if parts else np.zeros(0, np.uint8))
 
 
 class _Layouts:
@@ -232,8 +235,6 @@ def _tensor(recording: Recording, count: int, most: int) -> dict[str, object]:
     numbers = numbers[: int(np.searchsorted(np.cumsum(log.runs.size[numbers]), most, "right"))]
     lanes, columns = reading.run_places(numbers)
     entries = log.runs.entry[numbers]
-    spans = zip(log.runs.offset[numbers].tolist(), log.runs.size[numbers].tolist(), strict=True)
-    words = [log.memory[start : start + size] for start, size in spans]
 
     def step_at(entry: int) -> int:
         """Return the step that an entry belongs to: what asynchronous operations write follows a step."""
@@ -251,7 +252,7 @@ def _tensor(recording: Recording, count: int, most: int) -> dict[str, object]:
                 ("count", log.runs.size[numbers] // 4),
             )
         },
-        "words": packed(np.concatenate(words) if words else np.zeros(0, np.uint8)),
+        "words": packed_parts(log.memory, log.runs.offset[numbers], log.runs.size[numbers]),
         "allocations": [[step_at(entry), *rest] for entry, *rest in reading.allocations],
         "touched": {
             str(step): touched

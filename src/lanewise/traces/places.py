@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from lanewise.errors import LanewiseError
+from lanewise.formats import Format
 from lanewise.machine import abi
 from lanewise.machine.abi import LANES
 from lanewise.machine.program.operands import Register
 from lanewise.machine.tensor_memory_records import LANE_BYTES, TENSOR_COLUMNS, TENSOR_LANES
 from lanewise.numpy_types import AnyArray
 from lanewise.traces.arrays import ArgumentArray
-from lanewise.traces.descriptions import TENSOR_NAME
-from lanewise.traces.recording import Recording
+from lanewise.traces.recording import TENSOR_NAME, Recording
 from lanewise.traces.tensor_memory import tensor_reading
 
 
@@ -199,3 +199,14 @@ def _listed(items: Any) -> str:
     if not texts:
         return "none"
     return ", ".join(texts[:8]) + (f" and {len(texts) - 8} more" if len(texts) > 8 else "")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A value that an instruction took: a place, a constant or a special register, under a name."""
+
+    place: Place | None
+    text: str = ""
+    format: Format | None = None
+    #: The entry before which the place had the value; None: the instruction's own.
+    entry: int | None = None

@@ -11,21 +11,26 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lanewise.errors import LanewiseError
-from lanewise.machine.abi import WARPGROUP
+from lanewise.isa import Operand
+from lanewise.machine import abi
+from lanewise.machine.abi import LANES, WARPGROUP
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.program.instruction_record import Role, Waits
 from lanewise.machine.program.operands import Register
 from lanewise.machine.program.ops import Op, Program
 from lanewise.machine.program.source_lines import source_line
+from lanewise.machine.tensor_memory_records import LANE_BYTES
 from lanewise.machine.tracer.log import Log, Numbers
 from lanewise.machine.tracer.records import BARRIER_POINT
 from lanewise.numpy_types import AnyArray
 from lanewise.ptx import Immediate, Module, Shape
-from lanewise.traces.arrays import ArgumentArray, SharedArrays
-from lanewise.traces.history import MemoryHistory, RegisterHistory
+from lanewise.traces.arrays import ArgumentArray, SharedArrays, source_name
+from lanewise.traces.history import MemoryHistory, RegisterHistory, space_of
 from lanewise.traces.names import RegisterNames
 
 Three = tuple[int, int, int]
+#: What tensor memory is called: an element has a lane and a column.
+TENSOR_NAME = "tmem"
 
 
 class Run(NamedTuple):
@@ -63,6 +68,9 @@ class Recording:
         self.registers, self.memory = RegisterHistory(self.log), MemoryHistory(self.log)
         #: What others have found out about it, kept by name.
         self.derived: dict[str, object] = {}
+        #: Where each instruction came from, and the lines of each file, as far as they were asked for.
+        self._sources: dict[int, str | None] = {}
+        self._files: dict[str, list[str]] = {}
 
     def __reduce__(self) -> Any:
         """Copy and pickle the run alone: what was derived from it is derived again."""
@@ -128,21 +136,25 @@ class Recording:
         at = entry if other == warp else int(theirs[count - 1]) if count else -1
         return self.registers.last(block, other, registers, at)[0]
 
-    # places in the source ----------------------------------------------------------------------------------
+    def held_matrix(
+        self, block: int, warp: int, entry: int, operand: Operand, elements: Sequence[Sequence[Register]]
+    ) -> AnyArray:
+        """Return the matrix that a warp holds after an entry, or its four warps after as many writes."""
+        first = warp // WARPGROUP * WARPGROUP
+        warps = range(first, first + WARPGROUP) if operand.threads > LANES else [warp]
+        parts = [
+            np.stack([self.held_alike(block, warp, entry, other, element) for element in elements], axis=1)
+            for other in warps
+        ]
+        return operand.unpack(np.concatenate(parts))
 
-    @cached_property
-    def _sources(self) -> dict[int, str | None]:
-        return {}
+    # places in the source ----------------------------------------------------------------------------------
 
     def source(self, op: Op) -> str | None:
         """Return file and line of the source that an instruction came from; None if the PTX does not tell."""
         if op.site not in self._sources:
             self._sources[op.site] = source_line(self.module, op.loc) if op.loc is not None else None
         return self._sources[op.site]
-
-    @cached_property
-    def _files(self) -> dict[str, list[str]]:
-        return {}
 
     def source_text(self, op: Op) -> str:
         """Return the text of the source line; empty if the file cannot be read."""
@@ -169,6 +181,43 @@ class Recording:
                 text = ""
             self._files[name] = text.splitlines()
         return self._files[name]
+
+    # what lies at an address --------------------------------------------------------------------------------
+
+    def described(self, address: int) -> str:
+        """Return what lies at a generic address, such as "A[3, 8]"; else its state space and address."""
+        space = space_of(address)
+        if space in ("global", "const"):
+            return self._described_global(address)
+        if space == "shared":
+            return self._described_shared((address - abi.SHARED_WINDOW) & abi.OFFSET_MASK)
+        if space == "tensor":
+            lane, byte = divmod(address - abi.TENSOR_WINDOW, LANE_BYTES)
+            return f"{TENSOR_NAME}[{lane}, {byte // 4}]"
+        window = abi.LOCAL_WINDOW if space == "local" else abi.PARAM_WINDOW
+        return f"{space} {address - window:#x}"
+
+    def _described_global(self, address: int) -> str:
+        for argument in self.arguments:
+            index = argument.index_at(address)
+            if index is not None:
+                return f"{argument.name}{list(index)}"
+        for name, symbol in self.program.globals.items():
+            if symbol.space != "shared" and 0 <= address - symbol.address < max(symbol.size, 1):
+                return f"{name}+{address - symbol.address}"
+        return f"global {address:#x}"
+
+    def _described_shared(self, offset: int) -> str:
+        arrays = self.shared_arrays
+        for array in arrays.all():
+            index = array.index_at(offset)
+            if index is not None:
+                return f"{array.name}{list(index)}"
+        for name, symbol in arrays.variables.items():
+            if 0 <= offset - symbol.address < symbol.size:
+                within = offset - symbol.address
+                return f"{source_name(name)}+{within}" if within else source_name(name)
+        return f"shared {offset:#x}"
 
     # barriers ----------------------------------------------------------------------------------------------
 

@@ -19,7 +19,6 @@ from lanewise.machine.program.ops import Op
 from lanewise.machine.tracer.points import WINDOWS, LoggedAccess
 from lanewise.machine.tracer.records import ASYNC_WRITE_POINT, EntryState
 from lanewise.numpy_types import AnyArray
-from lanewise.traces.descriptions import Descriptions
 from lanewise.traces.fragments import MatrixOperand, matrix_operands, no_fragment, operands_with
 from lanewise.traces.history import lanes_of, space_of
 from lanewise.traces.names import Variable, typed
@@ -45,12 +44,12 @@ class Access:
     values: AnyArray
     #: Of an atomic operation: the elements before it.
     before: AnyArray | None
-    descriptions: Descriptions
+    recording: Recording
 
     @property
     def elements(self) -> list[str]:
         """What lies at each address, such as "A[3, 8]"; the address where that is not known."""
-        return [self.descriptions.memory(int(address)) for address in self.generic]
+        return [self.recording.described(int(address)) for address in self.generic]
 
     def __repr__(self) -> str:
         return f"<{self.kind} of {len(self.rows)} × {self.values.dtype} in {self.space} memory>"
@@ -195,7 +194,7 @@ class Step:
             generic,
             elements(before=False) if self.is_complete else np.zeros((len(rows), 0), np.uint8),
             elements(before=True) if logged.before >= 0 else None,
-            Descriptions(self._recording),
+            self._recording,
         )
 
     @property
@@ -250,17 +249,8 @@ class Step:
 
     def _held(self, operand: Operand, elements: Sequence[tuple[Register, ...]]) -> AnyArray:
         """Return the matrix that the warp holds after the step, or four warps after as many writes."""
-        block, recording = int(self._header["block"]), self._recording
-        first = self.warp // WARPGROUP * WARPGROUP
-        warps = range(first, first + WARPGROUP) if operand.threads > LANES else [self.warp]
-        parts = [
-            np.stack(
-                [recording.held_alike(block, self.warp, self.entry, warp, element) for element in elements],
-                axis=1,
-            )
-            for warp in warps
-        ]
-        return operand.unpack(np.concatenate(parts))
+        block = int(self._header["block"])
+        return self._recording.held_matrix(block, self.warp, self.entry, operand, elements)
 
     def _matrix(self, operand: MatrixOperand, registers: Registers) -> AnyArray:
         if operand.operand.threads > LANES:

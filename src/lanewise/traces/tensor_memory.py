@@ -22,7 +22,7 @@ from lanewise.machine.tensor_core.tcgen05_statement import Statement
 from lanewise.machine.tensor_memory.loads_and_stores import Access
 from lanewise.machine.tensor_memory_records import LANE_BYTES
 from lanewise.machine.tracer.log import cluster_member
-from lanewise.machine.tracer.tensor_areas import (
+from lanewise.machine.tracer.tensor_log import (
     ProductNumbers,
     TensorAccess,
     copy_accesses,

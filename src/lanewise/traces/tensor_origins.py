@@ -11,18 +11,16 @@ from lanewise.formats import FORMATS, Format
 from lanewise.isa.asynchronous.tensor_places import stored_bits
 from lanewise.isa.matrix_descriptor import TCGEN05_VERSION, Major, MatrixDescriptor
 from lanewise.isa.tensor_memory import copy_shapes
-from lanewise.isa.tensor_memory.accumulators import PARTITION, Region, block_rows
-from lanewise.isa.tensor_memory.scale_factors import factor_place
+from lanewise.isa.tensor_memory.accumulators import PARTITION, Region, block_rows, factor_place
 from lanewise.machine import abi
 from lanewise.machine.program.operands import MemoryOperand, ResolvedOperand
 from lanewise.machine.program.ops import Op
 from lanewise.machine.tensor_core.tcgen05_statement import Statement
 from lanewise.machine.tensor_memory.loads_and_stores import Access
 from lanewise.machine.tensor_memory_records import LANE_BYTES
-from lanewise.machine.tracer.tensor_areas import ProductNumbers, lane_and_column
-from lanewise.traces.places import MemoryPlace, RegisterPlace
+from lanewise.machine.tracer.tensor_log import ProductNumbers, lane_and_column
+from lanewise.traces.places import MemoryPlace, RegisterPlace, Source
 from lanewise.traces.recording import Recording
-from lanewise.traces.sources import Source
 from lanewise.traces.tensor_memory import tensor_reading
 
 

@@ -26,7 +26,6 @@ from lanewise.machine.tracer.log import Numbers
 from lanewise.machine.tracer.records import EntryState
 from lanewise.machine.warp_ops.mbarrier import PHASE, Phase
 from lanewise.ptx import Immediate
-from lanewise.traces.descriptions import Descriptions
 from lanewise.traces.recording import Recording
 from lanewise.traces.tensor_memory import tensor_reading
 
@@ -316,7 +315,7 @@ class WaitHistory:
         else:
             owner, plain = self._owner(wait.block, barrier)
             whose = "" if owner == wait.block else f" of block {self.recording.block_at(owner)}"
-            place = Descriptions(self.recording).memory(barrier)
+            place = self.recording.described(barrier)
             what = f"for the phase of parity {wait.parity} of the mbarrier {place}{whose}"
             word = self.word(owner, plain, entry)
             lacks = str(Phase.of(word)) if word else ""

@@ -1,6 +1,6 @@
 """`lw.benchmark(f)`: how long a call takes, many times over, with a GPU's own clock where there is a GPU.
 
-The times of single runs on a GPU are taken in `lanewise.gpu.timing`.
+The times of single runs on a GPU are taken in `lanewise.gpu.streams`.
 """
 
 from collections.abc import Callable, Sequence
@@ -115,8 +115,7 @@ def _clock(
     """Return what measures the milliseconds of so many runs: a GPU's events, or the clock on the wall."""
     if device != "cpu":
         from lanewise.gpu import available
-        from lanewise.gpu.streams import stream_handle
-        from lanewise.gpu.timing import event_times
+        from lanewise.gpu.streams import event_times, stream_handle
 
         if device is not None and (isinstance(device, bool) or not isinstance(device, int)):
             raise LanewiseError(f'device= is "cpu" or the number of a GPU, not {device!r}')

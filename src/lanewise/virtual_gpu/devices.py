@@ -9,8 +9,7 @@ from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
 from lanewise.isa.archs import arch_number
 from lanewise.isa.gpu_models import FIGURES, arch_of_gpu, gpu_names, what_is_known
-from lanewise.isa.launch_limits import shared_bytes_of
-from lanewise.isa.multiprocessor import Multiprocessor, multiprocessor
+from lanewise.isa.multiprocessor import Multiprocessor, multiprocessor, shared_bytes_of
 
 GIB = 1 << 30
 MIB = 1 << 20

@@ -15,7 +15,7 @@ from lanewise.hints import Suggests
 from lanewise.launch import LAUNCHES
 from lanewise.machine.runtime.initialised_bytes import INITIALISED
 from lanewise.tracebacks import short_traceback
-from lanewise.virtual_gpu.checking import Checking, accesses_in
+from lanewise.virtual_gpu.checking import Checking, ProgramReport, accesses_in, program_report
 from lanewise.virtual_gpu.child_processes import (
     inherited_by_children,
     report_launch,
@@ -24,11 +24,8 @@ from lanewise.virtual_gpu.child_processes import (
 )
 from lanewise.virtual_gpu.devices import Device, find_device
 from lanewise.virtual_gpu.driver.driver import Driver
-from lanewise.virtual_gpu.frameworks.framework_state import FrameworkState
-from lanewise.virtual_gpu.frameworks.imports import when_imported
-from lanewise.virtual_gpu.frameworks.patches import Patches
+from lanewise.virtual_gpu.frameworks.patches import FrameworkState, Patches, when_imported
 from lanewise.virtual_gpu.order.stream_races import StreamRaces
-from lanewise.virtual_gpu.report import ProgramReport, program_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,15 +34,15 @@ if TYPE_CHECKING:
     from lanewise.launch import Configured
     from lanewise.machine.checker.report import Finding, Report
 
-#: What each framework needs, installed when a program imports it; the first argument is the virtual GPU.
+#: What installs a framework's part once a program imports it: `install` of a module, or another function.
 _FRAMEWORKS = {
     "torch": "lanewise.virtual_gpu.frameworks.torch_device",
     "triton": "lanewise.virtual_gpu.frameworks.triton_driver",
     "cuda.bindings": "lanewise.virtual_gpu.frameworks.driver_library",
     "cuda.bindings.runtime": "lanewise.virtual_gpu.frameworks.cuda_runtime",
     "numba.cuda.codegen": "lanewise.virtual_gpu.frameworks.numba_cuda",
-    "lanewise.gpu.loading": "lanewise.virtual_gpu.frameworks.own_kernels",
-    "lanewise.gpu.recorded": "lanewise.virtual_gpu.frameworks.own_records",
+    "lanewise.gpu.loading": "lanewise.virtual_gpu.frameworks.driver_library:install_own_kernels",
+    "lanewise.gpu.recorded": "lanewise.virtual_gpu.frameworks.driver_library:install_own_records",
     "cutlass": "lanewise.virtual_gpu.frameworks.cute_dsl",
 }
 
@@ -343,6 +340,7 @@ def _installing(installer: str, gpu: VirtualGPU, patches: Patches) -> Callable[[
     def install() -> None:
         from importlib import import_module
 
-        import_module(installer).install(gpu, patches)
+        module, _, function = installer.partition(":")
+        getattr(import_module(module), function or "install")(gpu, patches)
 
     return install

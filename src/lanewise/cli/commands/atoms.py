@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lanewise.cli.input.option_groups import with_groups
-from lanewise.cli.input.options import StyleOptions
-from lanewise.cli.terminal.answer import Answer, Table
-from lanewise.cli.terminal.render import show, style_of
+from lanewise.cli.input.options import StyleOptions, with_groups
+from lanewise.cli.terminal.answer import Answer, Table, show, style_of
 
 if TYPE_CHECKING:
     from lanewise.atoms import Copy_Atom, MMA_Atom

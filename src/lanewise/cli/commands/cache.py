@@ -9,10 +9,8 @@ from typing import Annotated
 
 import typer
 
-from lanewise.cli.input.option_groups import flag
-from lanewise.cli.input.options import AsJson
-from lanewise.cli.terminal.answer import Answer, Cell, Table, facts
-from lanewise.cli.terminal.render import show
+from lanewise.cli.input.options import AsJson, flag
+from lanewise.cli.terminal.answer import Answer, Cell, Table, facts, show
 from lanewise.disk_cache import (
     KINDS,
     MOST_BYTES,

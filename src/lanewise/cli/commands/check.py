@@ -10,10 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from lanewise.cli.input.compiling import CompilingOptions
-from lanewise.cli.input.gpu_options import GpuChecks
-from lanewise.cli.input.option_groups import flag, valued, with_groups
-from lanewise.cli.input.options import AsJson
+from lanewise.cli.input.options import AsJson, CompilingOptions, GpuChecks, flag, valued, with_groups
 from lanewise.cli.launching import (
     FAILED,
     Asked,
@@ -25,8 +22,7 @@ from lanewise.cli.launching import (
     run_script,
     what_it_prints,
 )
-from lanewise.cli.terminal.answer import Answer
-from lanewise.cli.terminal.render import show
+from lanewise.cli.terminal.answer import Answer, show
 from lanewise.errors import LanewiseError
 
 if TYPE_CHECKING:
@@ -252,9 +248,8 @@ def _nothing_checked(asked: Asked, reports: list[Report], gpu: VirtualGPU | None
 
 
 def _show(reports: list[Report], wanted: Wanted) -> int:
-    from lanewise.machine.checker.reporting.github import workflow_commands
-    from lanewise.machine.checker.reporting.sarif import sarif
-    from lanewise.machine.checker.reporting.saving import save
+    from lanewise.machine.checker.report import save
+    from lanewise.machine.checker.reporting.ci import sarif, workflow_commands
 
     ok = all(report.ok and not (wanted.strict and report.performance) for report in reports)
     if wanted.save is not None:

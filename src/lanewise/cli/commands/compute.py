@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lanewise.cli.input.option_groups import flag, valued, with_groups
-from lanewise.cli.input.options import ASource, Descriptor, InstructionText, StyleOptions
-from lanewise.cli.terminal.answer import Answer, Cell, Table, facts
-from lanewise.cli.terminal.render import show, style_of
+from lanewise.cli.input.options import (
+    ASource,
+    Descriptor,
+    InstructionText,
+    StyleOptions,
+    flag,
+    valued,
+    with_groups,
+)
+from lanewise.cli.terminal.answer import Answer, Cell, Table, facts, show, style_of
 from lanewise.errors import LanewiseError
 
 if TYPE_CHECKING:

@@ -12,15 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lanewise.cli.input.compiling import CompilingOptions
-from lanewise.cli.input.option_groups import flag, valued, with_groups
-from lanewise.cli.launching import (
-    FAILED,
-    Asked,
-    LaunchOptions,
-    ScriptArguments,
-    run_script,
-)
+from lanewise.cli.input.options import CompilingOptions, flag, valued, with_groups
+from lanewise.cli.launching import FAILED, Asked, LaunchOptions, ScriptArguments, run_script
 from lanewise.errors import LanewiseError
 
 if TYPE_CHECKING:
@@ -29,16 +22,16 @@ if TYPE_CHECKING:
     from lanewise.debug.prompt import Prompt
     from lanewise.launch import Configured
 
-FileOrNone = Annotated[
-    Path | None, typer.Argument(metavar="FILE", help="PTX (.ptx), CUDA C++ (.cu) or a Python script (.py).")
-]
 #: Bytes in a mebibyte, in which the limit is given.
 _MEBIBYTE = 1 << 20
 
 
 @with_groups
 def debug(
-    file: FileOrNone = None,
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="FILE", help="PTX (.ptx), CUDA C++ (.cu) or a Python script (.py)."),
+    ] = None,
     arguments: ScriptArguments = None,
     *,
     launching: LaunchOptions,
@@ -186,9 +179,10 @@ def _asked(asked: Asked, wanted: dict[str, Any]) -> Asked:
         **{name: _comma(value) for name, value in texts.items() if value is not None},
         **{name: value for name, value in numbers.items() if value is not None},
     }
-    for name, field in (("kernelArguments", "args"), ("args", "arguments")):
-        if lists[name] is not None:
-            given[field] = tuple(str(text) for text in lists[name] or ())
+    if lists["kernelArguments"] is not None:
+        given["arg"] = [str(text) for text in lists["kernelArguments"]]
+    if lists["args"] is not None:
+        given["arguments"] = tuple(str(text) for text in lists["args"])
     if lists["define"] is not None or lists["include"] is not None:
         given["compilation"] = asked.compilation._replace(
             definitions=tuple(map(str, lists["define"] or asked.compilation.definitions)),

@@ -9,8 +9,7 @@ from functools import partial
 from importlib import metadata
 
 from lanewise.cli.input.options import AsJson
-from lanewise.cli.terminal.answer import Answer, Table
-from lanewise.cli.terminal.render import show
+from lanewise.cli.terminal.answer import Answer, Table, show
 from lanewise.errors import install_command
 
 _PACKAGES = ("numpy", "ml_dtypes", "llvmlite", "typer", "rich")
@@ -58,17 +57,16 @@ def _packages() -> list[tuple[str, str, str]]:
 
 
 def _tools() -> list[tuple[str, str, str]]:
-    from lanewise.ptx.tools.nvrtc_library import load
     from lanewise.ptx.tools.offline_compiler import host_compiler
+    from lanewise.ptx.tools.runtime_compiler import load
     from lanewise.ptx.tools.toolkit import find_tools
 
     listed: list[tuple[str, str, str]] = []
     for major in (13, 12):
         library = load(major)
         if library is not None and (major == 13 or not listed):
-            _, first, second = library.nvrtcVersion()
-            archs = ", ".join(f"sm_{number}" for number in sorted(library.nvrtcGetSupportedArchs()[1]))
-            listed.append(("NVRTC", f"{first}.{second}", archs))
+            archs = ", ".join(f"sm_{number}" for number in library.archs)
+            listed.append(("NVRTC", ".".join(map(str, library.release)), archs))
     if not listed:
         listed.append(("NVRTC", "", ""))
     for name in ("ptxas", "nvdisasm", "nvcc"):

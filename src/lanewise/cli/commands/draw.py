@@ -12,8 +12,15 @@ from typer.core import TyperGroup
 
 from lanewise.cli.explanation.holdings import operand_named
 from lanewise.cli.input.encoded import drawable, instruction_descriptor, read_encoded
-from lanewise.cli.input.option_groups import flag, valued, with_groups
-from lanewise.cli.input.options import ASource, Descriptor, InstructionWords, Stride
+from lanewise.cli.input.options import (
+    ASource,
+    Descriptor,
+    InstructionWords,
+    Stride,
+    flag,
+    valued,
+    with_groups,
+)
 from lanewise.cli.input.subject import atom_named, instruction_named, usual_instruction
 from lanewise.errors import LanewiseError
 from lanewise.hints import nearest
@@ -54,9 +61,7 @@ Labels = Annotated[
     ),
 ]
 Lane = Annotated[int | None, valued("--lane", "LANE", "Mark the elements of this lane.")]
-OperandName = Annotated[str | None, valued("--operand", "OPERAND", "Draw this operand alone.")]
 CopiedType = Annotated[str | None, valued("--type", "TYPE", "What a copy moves: f16, half_t, float, 16, …")]
-MmaName = Annotated[str, valued("--mma", "ATOM", "CUTLASS's name of the MMA atom.", show_default=False)]
 AtomLayout = Annotated[
     str, valued("--atom-layout", "M,N,K", "How many atoms along M, N and K, or a layout of them.")
 ]
@@ -262,7 +267,7 @@ def _copy_of_tiled_mma(letter: str, copy_atom: str) -> Callable[..., Callable[[]
     @with_groups
     def command(
         name: AtomName,
-        mma: MmaName,
+        mma: Annotated[str, valued("--mma", "ATOM", "CUTLASS's name of the MMA atom.", show_default=False)],
         atom_layout: AtomLayout = "1,1,1",
         permutation: Permutation = None,
         *,
@@ -312,7 +317,7 @@ def swizzle(
 class MarkOptions:
     """What is marked in a picture of an instruction, and of which operand."""
 
-    operand: OperandName = None
+    operand: Annotated[str | None, valued("--operand", "OPERAND", "Draw this operand alone.")] = None
     lane: Lane = None
     element: Annotated[
         tuple[str, int, int] | None, valued("--element", "OPERAND ROW COL", "Mark one element.")

@@ -6,11 +6,10 @@ import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from lanewise.cli.explanation.question import Question
 from lanewise.cli.input.encoded import drawable, instruction_descriptor, read_encoded
-from lanewise.cli.input.option_groups import valued, with_groups
 from lanewise.cli.input.options import (
     ArchName,
     ASource,
@@ -18,15 +17,16 @@ from lanewise.cli.input.options import (
     InstructionWords,
     Stride,
     StyleOptions,
+    valued,
+    with_groups,
 )
 from lanewise.cli.input.subject import asynchronous_atom, copy_named, usual_instruction
-from lanewise.cli.terminal.render import show, style_of
+from lanewise.cli.terminal.answer import show, style_of
 from lanewise.errors import LanewiseError
 from lanewise.isa.asynchronous import is_asynchronous
 
 if TYPE_CHECKING:
     from lanewise.atoms import Copy_Atom, MMA_Atom
-    from lanewise.isa import Instruction
 
 
 @with_groups
@@ -66,8 +66,8 @@ def explain(
     lanewise explain 0x4000004000000040            what a matrix descriptor of wgmma or tcgen05 says
     lanewise explain map.bin                       what the 128 bytes of a tensor map say (or hex text)
     """
-    from lanewise.atoms.trait_layouts import NAMES as TRAIT_LAYOUTS
-    from lanewise.atoms.trait_layouts import named_layout
+    from lanewise.atoms.mma_traits import NAMES as TRAIT_LAYOUTS
+    from lanewise.atoms.mma_traits import named_layout
 
     instruction = " ".join(words)
     style = style_of(**vars(shown))
@@ -114,7 +114,8 @@ def explain(
         return partial(show, of_copy(copy), style)
     subject = usual_instruction(instruction, arch=arch, a_source=a_source, stride=stride)
     answer = question.answer(subject, arch)
-    _save_pictures(subject, question, svg, latex)
+    if svg is not None or latex is not None:
+        _save_pictures(subject, svg, latex, **question.picture_options(subject))
     return partial(show, answer, style)
 
 
@@ -140,16 +141,11 @@ def _asynchronous(
     else:
         answer = of_async(text, arch, descriptor) if atom is None else of_atom(atom, arch)
     if svg is not None or latex is not None:
-        from lanewise import draw
-        from lanewise.draw.options import Choices
-
         subject = instruction(text, arch=arch, descriptor=descriptor)
-        options: Choices = {"lane": question.lane} if question.lane is not None else {}
+        options: dict[str, Any] = {"lane": question.lane} if question.lane is not None else {}
         if question.element is not None and subject.multiplies:
             options["element"] = question.element
-        for path, write in ((svg, draw.svg), (latex, draw.latex)):
-            if path is not None:
-                path.write_text(write(subject, **options), encoding="utf-8")
+        _save_pictures(subject, svg, latex, **options)
     return partial(show, answer, style)
 
 
@@ -159,20 +155,14 @@ def _encoded(encoded: int | bytes, style: str, svg: Path | None, latex: Path | N
 
     answer = of_descriptor(encoded) if isinstance(encoded, int) else of_tensor_map(encoded)
     if svg is not None or latex is not None:
-        from lanewise import draw
-
-        subject = drawable(encoded)
-        for path, write in ((svg, draw.svg), (latex, draw.latex)):
-            if path is not None:
-                path.write_text(write(subject), encoding="utf-8")
+        _save_pictures(drawable(encoded), svg, latex)
     return partial(show, answer, style)
 
 
-def _save_pictures(subject: Instruction, question: Question, svg: Path | None, latex: Path | None) -> None:
-    if svg is None and latex is None:
-        return
+def _save_pictures(subject: Any, svg: Path | None, latex: Path | None, **options: Any) -> None:
+    """Draw a subject into the files that were asked for."""
     from lanewise import draw
 
     for path, write in ((svg, draw.svg), (latex, draw.latex)):
         if path is not None:
-            path.write_text(write(subject, **question.picture_options(subject)), encoding="utf-8")
+            path.write_text(write(subject, **options), encoding="utf-8")

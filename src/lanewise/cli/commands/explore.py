@@ -12,14 +12,14 @@ from urllib.parse import quote
 
 import typer
 
-from lanewise.cli.input.option_groups import valued
+from lanewise.cli.input.options import valued
 from lanewise.cli.launching import Asked, run_script
 from lanewise.errors import LanewiseError
 from lanewise.hints import missing_file
 
 if TYPE_CHECKING:
+    from lanewise.explore.answers import Session
     from lanewise.explore.server import ExploreServer
-    from lanewise.explore.session import Session
 
 #: What the room Kernels opens: kernels, and scripts whose launches it shows; what a site takes: saved traces.
 _KINDS, _SAVED = (".ptx", ".cu", ".py"), (".html", ".htm")
@@ -101,11 +101,9 @@ def open_file(file: Path, session: Session) -> str:
     """Run a script, or find out how a kernel can be launched; return where on the page it is shown."""
     name = quote(file.name)
     if file.suffix == ".py":
-        from lanewise.explore.kernels import opened_launches
-
-        before = opened_launches(session)
+        before = len(session.opened)
         _run(file, session)
-        is_shown = opened_launches(session) > before
+        is_shown = len(session.opened) > before
         return f"#/kernels?opened={before + 1}" if is_shown else f"#/kernels?file={name}"
     suggested = _suggested(file)
     session.suggested[file.name] = suggested
@@ -161,5 +159,5 @@ def _run(script: Path, session: Session) -> None:
     def watcher(configured: object, arguments: tuple[object, ...], options: dict[str, object]) -> None:
         add_launch(session, configured, arguments, options)
 
-    asked = Asked(script)
+    asked = Asked(file=script)
     run_script(asked, watcher)

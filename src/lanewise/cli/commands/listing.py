@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lanewise.cli.input.option_groups import flag, valued, with_groups
-from lanewise.cli.input.options import ArchName, StyleOptions
-from lanewise.cli.terminal.answer import Answer, Cell, Table
-from lanewise.cli.terminal.render import show, style_of
+from lanewise.cli.input.options import ArchName, StyleOptions, flag, valued, with_groups
+from lanewise.cli.terminal.answer import Answer, Cell, Table, show, style_of
 from lanewise.errors import LanewiseError
 from lanewise.formats import AMBIGUOUS, SPELLINGS
 from lanewise.hints import nearest
@@ -174,7 +172,7 @@ def _forms(forms: list[Instruction], arch: str | None) -> Answer:
         row: list[Cell] = [
             form.text,
             *(_registers(form, name) for name in "dabc"),
-            _targets(form),
+            describe_targets(form.archs),
             _versions(form),
         ]
         row += [variant] if any(variants) else []
@@ -318,10 +316,6 @@ def _variant(form: Instruction) -> str:
 
 def _registers(form: Instruction, name: str) -> str | int:
     return form.operands[name].registers if name in form.operands else "-"
-
-
-def _targets(form: Instruction) -> str:
-    return describe_targets(form.archs)
 
 
 def _versions(form: Instruction) -> str:

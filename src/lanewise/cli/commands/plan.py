@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lanewise.cli.input.option_groups import flag, with_groups
+from lanewise.cli.input.options import flag, with_groups
 
 if TYPE_CHECKING:
     from lanewise.linalg.problem import Operand, Problem
@@ -55,7 +55,7 @@ def plan(
     from lanewise.errors import LanewiseError
     from lanewise.linalg.matmul import planned
     from lanewise.linalg.planning.gpus import planned_arch
-    from lanewise.linalg.planning.sizes import problem_of_sizes
+    from lanewise.linalg.rules import problem_of_sizes
 
     if product.layout not in ("nn", "nt", "tn", "tt"):
         raise LanewiseError(f"--layout is nn, nt, tn or tt; not {product.layout!r}")

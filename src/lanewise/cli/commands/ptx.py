@@ -8,9 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lanewise.cli.input.compiling import CompilingOptions
-from lanewise.cli.input.option_groups import flag, valued, with_groups
-from lanewise.cli.input.options import ArchName
+from lanewise.cli.input.options import ArchName, CompilingOptions, flag, valued, with_groups
 from lanewise.cli.launching import Asked, entry_of, launched_by, module_in, require_code, what_it_prints
 
 
@@ -43,11 +41,11 @@ def ptx(
     lanewise ptx cute.cu -I cutlass/include --std c++20 --arch H100
     lanewise ptx script.py --entry hgemm           kernels that the script launches, each once
     """
-    from lanewise.ptx.model.one_kernel import one_kernel
+    from lanewise.ptx.model.module import one_kernel
 
     if file.suffix == ".py":
         with what_it_prints(True):  # stdout is for the PTX
-            entries = launched_by(Asked(file, compilation=compiling.compilation, arch=arch), entry)
+            entries = launched_by(Asked(file=file, compilation=compiling.compilation, arch=arch), entry)
         modules = {str(kernel.module): kernel.module for kernel in entries}
         return partial(_write, "\n".join(modules), output)
     module = module_in(file, arch, compiling.compilation, lines=lines)

@@ -11,10 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from lanewise.cli.input.compiling import CompilingOptions
-from lanewise.cli.input.gpu_options import ExecutorName, executor_of
-from lanewise.cli.input.option_groups import valued, with_groups
-from lanewise.cli.input.options import AsJson
+from lanewise.cli.input.options import (
+    AsJson,
+    CompilingOptions,
+    ExecutorName,
+    executor_of,
+    valued,
+    with_groups,
+)
 from lanewise.cli.launching import (
     Asked,
     Bar,
@@ -25,9 +29,8 @@ from lanewise.cli.launching import (
     run_script,
     what_it_prints,
 )
-from lanewise.cli.terminal.answer import Answer, Table, facts
-from lanewise.cli.terminal.kernel_names import COLUMNS, folded
-from lanewise.cli.terminal.render import show
+from lanewise.cli.terminal.answer import Answer, Table, facts, show
+from lanewise.cli.terminal.progress import COLUMNS, folded
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
 from lanewise.isa.multiprocessor import FITTING_THREADS

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lanewise.cli.input.compiling import CompilingOptions
-from lanewise.cli.input.option_groups import flag, valued, with_groups
-from lanewise.cli.input.options import ArchName, AsJson
+from lanewise.cli.input.options import ArchName, AsJson, CompilingOptions, flag, valued, with_groups
 from lanewise.cli.launching import (
     Asked,
     entry_of,
@@ -23,8 +21,7 @@ from lanewise.cli.launching import (
     three,
     what_it_prints,
 )
-from lanewise.cli.terminal.answer import Answer
-from lanewise.cli.terminal.render import show
+from lanewise.cli.terminal.answer import Answer, show
 
 if TYPE_CHECKING:
     from lanewise.isa.occupancy import Occupancy
@@ -75,7 +72,7 @@ def sass(
     options = compiling.compilation
     if file.suffix == ".py":
         with what_it_prints(True):  # stdout is for the machine code
-            entries = launched_by(Asked(file, compilation=options, arch=arch), entry)
+            entries = launched_by(Asked(file=file, compilation=options, arch=arch), entry)
         listings = [_listing_of(entry.module, entry.name, file, shown) for entry in entries]
     else:
         module = module_in(file, arch, options)
@@ -118,7 +115,7 @@ class _Listing:
 def _listing_of(module: Module, wanted: str | None, file: Path, shown: _Shown) -> _Listing:
     """Assemble a module and list the machine code of one kernel, or of all."""
     from lanewise.ptx import demangle
-    from lanewise.ptx.model.one_kernel import one_kernel
+    from lanewise.ptx.model.module import one_kernel
     from lanewise.ptx.sass_listing import PTX_NAME, assembled, listing_of, sources
     from lanewise.ptx.tools.toolkit import ToolFailed
 
@@ -171,13 +168,8 @@ def _plain(occupancy: Occupancy | None) -> dict[str, object] | None:
     """An occupancy as plain data."""
     if occupancy is None:
         return None
-    return {
-        "threads": occupancy.threads,
-        "blocks": occupancy.blocks,
-        "warps": occupancy.warps,
-        "most_warps": occupancy.most_warps,
-        "limits": dict(occupancy.limits),
-    }
+    names = ("threads", "blocks", "warps", "most_warps")
+    return {name: getattr(occupancy, name) for name in names} | {"limits": dict(occupancy.limits)}
 
 
 def _section(text: str, name: str) -> str:

@@ -6,10 +6,8 @@ from lanewise.cli.terminal.answer import Answer, Cell, Table, facts
 from lanewise.errors import LanewiseError
 from lanewise.isa import matrix_descriptor, tensor_map, tensor_map_fields
 from lanewise.isa.asynchronous.descriptor import KINDS, InstructionDescriptor
-from lanewise.isa.im2col_map import decode_im2col
 from lanewise.isa.matrix_descriptor import TCGEN05_FIELD, TCGEN05_VERSION, MatrixDescriptor
-from lanewise.isa.tensor_map import TiledTensor
-from lanewise.isa.tensor_map_rules import address_violation, violation
+from lanewise.isa.tensor_map import TiledTensor, address_violation, decode_im2col
 
 
 def of_descriptor(number: int) -> Answer:
@@ -241,7 +239,7 @@ def _fields(values: dict[str, int], tensor: TiledTensor | None) -> Table:
 def _map_notes(raw: bytes, address: int, tensor: TiledTensor) -> list[str]:
     """Return what is unusual about a map."""
     notes = []
-    broken = violation(tensor) or address_violation(tensor.interleave, address)
+    broken = tensor.violation() or address_violation(tensor.interleave, address)
     if broken is not None:
         notes.append(f"The driver would not encode this: {broken}.")
     else:

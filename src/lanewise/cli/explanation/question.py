@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from lanewise.cli.explanation import holdings, layouts, summary
-from lanewise.cli.input.option_groups import flag, valued
+from lanewise.cli.explanation import holdings, summary
+from lanewise.cli.input.options import flag, valued
 from lanewise.cli.terminal.answer import Answer
 from lanewise.errors import LanewiseError
 from lanewise.isa import Instruction
@@ -87,7 +87,7 @@ class Question:
         if self.lane is not None:
             return holdings.of_lane(subject, self.lane, chosen, self.product)
         if chosen is not None:
-            layout = layouts.by_lane if self.by_lane else layouts.by_element
+            layout = holdings.by_lane if self.by_lane else holdings.by_element
             return layout(subject, chosen, self.product, self.transpose)
         return summary.of_instruction(subject, arch)
 

@@ -3,7 +3,7 @@
 from itertools import groupby
 from typing import Any
 
-from lanewise.cli.terminal.answer import Answer, Cell, Table, facts
+from lanewise.cli.terminal.answer import Answer, Cell, Table, facts, span
 from lanewise.draw.in_words import does, runs_of
 from lanewise.isa import Instruction, Operand, describe_targets
 from lanewise.isa.operands import VOLTA_ARCHS, has_volta_fragments
@@ -198,13 +198,13 @@ def _corner(operand: Operand) -> Table:
     columns = range(0, operand.cols, wide)[:_CORNER]
     rows = range(0, operand.rows, tall)[:_CORNER]
     cells = [
-        [_span(row, tall), *(f"{lane}:{register}" for lane, register in (owner[row][col] for col in columns))]
+        [span(row, tall), *(f"{lane}:{register}" for lane, register in (owner[row][col] for col in columns))]
         for row in rows
     ]
     more = len(columns) * wide < operand.cols or len(rows) * tall < operand.rows
     which = ", product 0" if operand.products > 1 else ", the upper left corner" if more else ""
     title = f"Lane:register of {operand.name}{which}"
-    names = tuple(_span(col, wide) for col in columns)
+    names = tuple(span(col, wide) for col in columns)
     return Table(title, ("row\\col", *names), cells, grid=True)
 
 
@@ -218,10 +218,6 @@ def _run(lines: Any) -> int:
     ):
         length *= 2
     return length
-
-
-def _span(start: int, length: int) -> str:
-    return str(start) if length == 1 else f"{start}-{start + length - 1}"
 
 
 # for programs -------------------------------------------------------------------------------------------
@@ -249,21 +245,12 @@ def _data(instruction: Instruction, runs: list[tuple[tuple[str, ...], str, str]]
 
 
 def _operand_data(operand: Operand) -> dict[str, Any]:
-    return {
-        "name": operand.name,
-        "rows": operand.rows,
-        "cols": operand.cols,
-        "format": operand.format.name,
-        "where": operand.where,
-        "registers": operand.registers,
-        "register_bits": operand.register_bits,
-        "slots": operand.slots,
-        "slot_bits": operand.slot_bits,
-        "packing": operand.packing,
-        "layout": str(operand.layout),
-        "formulas": operand.formulas,
-        "source": operand.source,
-    }
+    names = (
+        "name", "rows", "cols", "format", "where", "registers", "register_bits", "slots", "slot_bits",
+        "packing", "layout", "formulas", "source",
+    )  # fmt: skip
+    data = {name: getattr(operand, name) for name in names}
+    return data | {"format": operand.format.name, "layout": str(operand.layout)}
 
 
 def _flattened(

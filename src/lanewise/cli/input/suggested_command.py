@@ -1,7 +1,7 @@
 """A command to copy for a kernel that was given without arguments: `lanewise check file.cu` and nothing more.
 
 Grid and block are read from the launch `kernel<<<grid, block>>>(…)` in the file, if its sizes are constants
-there; it has one `--arg` for each parameter, by its type in C++.
+there; it has one `--arg` for each parameter, by its name and type in C++. Names bring arguments into order.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import ast
 import operator
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lanewise.errors import LanewiseError
 from lanewise.formats import SPELLINGS
+from lanewise.hints import instead_of
 from lanewise.layout.text import at_commas
 from lanewise.ptx.arguments import ParameterTypes, described
 from lanewise.ptx.cuda_types import elements_of
@@ -56,16 +58,51 @@ def suggested_command(command: str, entry: Entry, file: Path, grid: str | None, 
     chosen = ["--entry", shlex.quote(name)] if len(entry.module.entries) > 1 else []
     options = " ".join([*chosen, *(f"{option} {size}" for option, size in sizes.items())])
     lines = [f"    lanewise {command} {shlex.quote(str(file))} {options} \\"]
-    lines.append("        " + " ".join(f"--arg {argument}" for argument in arguments))
+    names = _types(entry).names or [""] * len(arguments)
+    named = [f"{name}={text}" if name else text for name, text in zip(names, arguments, strict=True)]
+    lines.append("        " + " ".join(f"--arg {text}" for text in named))
     return f"# {about}\n" + "\n".join(lines)
 
 
 def parameter_names(entry: Entry) -> list[str]:
     """Return the parameters of a kernel with their types in C++, if its source is known: `n (int)`."""
-    types = ParameterTypes(entry.function, entry.module.cuda.text if entry.module.cuda is not None else "")
+    types = _types(entry)
     names = types.names or [""] * len(entry.parameters)
     texts = types.texts or [described(parameter) for parameter in entry.parameters]
     return [f"{name} ({text})" if name else text for name, text in zip(names, texts, strict=True)]
+
+
+def arguments_in_order(given: Sequence[str], entry: Entry) -> list[str | None] | None:
+    """Return the text of each parameter's argument, None where there is none; or None if there are too many.
+
+    `n=1024` is the argument of the parameter n; those without a name fill the others in order.
+    """
+    names = list(_types(entry).names or (parameter.name for parameter in entry.parameters))
+    texts: list[str | None] = [None] * len(names)
+    unnamed = []
+    for argument in given:
+        name, equals, text = argument.partition("=")
+        if not equals or not name.isidentifier() or Path(argument).is_file():
+            unnamed.append(argument)
+        elif name not in names:
+            raise LanewiseError(
+                f"--arg {argument}: the kernel has no parameter {name}{instead_of(name, names)}"
+            )
+        elif texts[names.index(name)] is not None:
+            raise LanewiseError(f"--arg {argument}: {name} is given twice")
+        else:
+            texts[names.index(name)] = text
+    free = [number for number, text in enumerate(texts) if text is None]
+    if len(unnamed) > len(free):
+        return None
+    for number, argument in zip(free, unnamed, strict=False):
+        texts[number] = argument
+    return texts
+
+
+def _types(entry: Entry) -> ParameterTypes:
+    """Return the names and types of a kernel's parameters in its source, if that is known."""
+    return ParameterTypes(entry.function, entry.module.cuda.text if entry.module.cuda is not None else "")
 
 
 def suggested_launch(

@@ -1,8 +1,11 @@
-"""The debug adapter: answers the requests of an editor by moving and asking a debugger."""
+"""The debug adapter: answers the requests of an editor by moving and asking a debugger.
+
+A message of the Debug Adapter Protocol is `Content-Length: N`, an empty line, and N bytes of JSON."""
 
 import _thread
 import contextlib
 import io
+import json
 import os
 import queue
 import socket
@@ -10,22 +13,99 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from lanewise.debug import commands, information
-from lanewise.debug.adapter.messages import Connection, Message
 from lanewise.debug.adapter.variables import MOST_ROWS, References, scopes
 from lanewise.debug.debugger import Debugger
 from lanewise.debug.expressions import Expression
+from lanewise.debug.information import printed
 from lanewise.debug.launches import DebuggedLaunch
 from lanewise.debug.lines import PTX, Frame
 from lanewise.debug.moments import Moment
 from lanewise.debug.stops import Breakpoint, Stop, Watchpoint
-from lanewise.debug.tables import printed
 from lanewise.errors import LanewiseError
 from lanewise.machine.tracer.traced_launch import TracedLaunch
+
+#: The most bytes of a message; what editors send is far smaller.
+MOST_BYTES = 1 << 24
+#: The most bytes of a line of a header.
+_LONGEST = 1024
+
+Message = dict[str, Any]
+
+
+class Connection:
+    """Reads messages from one stream and writes them, numbered, to another."""
+
+    def __init__(self, reader: BinaryIO, writer: BinaryIO) -> None:
+        self._reader, self._writer = reader, writer
+        self._lock = threading.Lock()
+        self._number = 0
+
+    def read(self) -> Message | None:
+        """Return the next message; None at the end of the stream. Anything that is no message is an error."""
+        length: int | None = None
+        while True:
+            line = self._reader.readline(_LONGEST)
+            if not line:
+                return None
+            if not line.endswith(b"\n"):
+                raise LanewiseError("a header of the Debug Adapter Protocol is too long, or was cut off")
+            name, _, value = line.decode("ascii", "replace").partition(":")
+            if not line.strip():
+                break
+            if name.strip().lower() == "content-length":
+                if not value.strip().isdecimal() or int(value) > MOST_BYTES:
+                    raise LanewiseError(
+                        f"Content-Length is no number of bytes up to {MOST_BYTES}: {value.strip()}"
+                    )
+                length = int(value)
+        if length is None:
+            raise LanewiseError("a message of the Debug Adapter Protocol has no Content-Length")
+        body = self._reader.read(length)
+        if len(body) < length:
+            return None
+        try:
+            message = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise LanewiseError(f"a message of the Debug Adapter Protocol is no JSON: {error}") from None
+        if not isinstance(message, dict):
+            raise LanewiseError("a message of the Debug Adapter Protocol is a JSON object")
+        return message
+
+    def send(self, message: Message) -> None:
+        """Send a message; if nobody listens any more, it is lost."""
+        with self._lock:
+            self._number += 1
+            body = json.dumps({"seq": self._number, **message}, default=str).encode()
+            try:
+                self._writer.write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+                self._writer.flush()
+            except (OSError, ValueError):  # closed
+                return
+
+    def event(self, name: str, **body: object) -> None:
+        """Send an event by its name, with what it tells."""
+        self.send({"type": "event", "event": name, "body": body})
+
+    def respond(self, request: Message, body: object = None, error: str = "") -> None:
+        """Send the response to a request: what it asked for, or why it failed."""
+        response: Message = {
+            "type": "response",
+            "request_seq": request.get("seq", 0),
+            "command": request.get("command", ""),
+            "success": not error,
+        }
+        if error:
+            response["message"] = error
+            body = {"error": {"id": 1, "format": error.replace("{", "(").replace("}", ")"), "showUser": True}}
+        if body is not None:
+            response["body"] = body
+        self.send(response)
+
 
 #: Runs the program that a launch request asks for, each launch of it through a function; returns its status.
 Program = Callable[[Message, Callable[[DebuggedLaunch], None]], int]
@@ -143,7 +223,9 @@ class Adapter:
                 raise LanewiseError(
                     f"{name}: the arguments of a request are an object, not {arguments!r:.40}"
                 )
-            handler(request, arguments)
+            body = handler(request, arguments)
+            if body is not None:  # a handler that returns nothing has responded itself
+                self.connection.respond(request, body)
         except LanewiseError as error:
             self.connection.respond(request, error=str(error))
         except KeyError as error:
@@ -156,8 +238,8 @@ class Adapter:
 
     # the session -------------------------------------------------------------------------------------------
 
-    def _on_initialize(self, request: Message, arguments: Message) -> None:
-        self.connection.respond(request, CAPABILITIES)
+    def _on_initialize(self, request: Message, arguments: Message) -> Message:
+        return CAPABILITIES
 
     def _on_launch(self, request: Message, arguments: Message) -> None:
         self._launch = {**arguments, "launched": True}
@@ -247,14 +329,14 @@ class Adapter:
 
     # breakpoints -------------------------------------------------------------------------------------------
 
-    def _on_setBreakpoints(self, request: Message, arguments: Message) -> None:
+    def _on_setBreakpoints(self, request: Message, arguments: Message) -> Message:
         source = arguments.get("source") or {}
         path = str(source.get("path") or (PTX if source.get("sourceReference") else source.get("name") or ""))
         self._lines[path] = [
             {**breakpoint_, "line": int(breakpoint_["line"])}
             for breakpoint_ in arguments.get("breakpoints") or ()
         ]
-        self.connection.respond(request, {"breakpoints": self._set_lines(path)})
+        return {"breakpoints": self._set_lines(path)}
 
     def _set_lines(self, path: str) -> list[Message]:
         """Set the breakpoints of a file, as far as the launch has code of it; return what became of each."""
@@ -279,20 +361,20 @@ class Adapter:
                 answers.append({"verified": False, "line": breakpoint_.get("line"), "message": str(error)})
         return answers
 
-    def _on_setExceptionBreakpoints(self, request: Message, arguments: Message) -> None:
+    def _on_setExceptionBreakpoints(self, request: Message, arguments: Message) -> Message:
         self._catches = "findings" in (arguments.get("filters") or ())
         if self._debugger is not None:
             self._debugger.catches = self._catches
-        self.connection.respond(request, {})
+        return {}
 
-    def _on_exceptionInfo(self, request: Message, arguments: Message) -> None:
+    def _on_exceptionInfo(self, request: Message, arguments: Message) -> Message:
         self._require()
         stop = self._stop
         reason = stop.reason if stop is not None else ""
         kind = stop.kind if stop is not None and stop.kind else reason.partition(":")[0]
-        self.connection.respond(request, {"exceptionId": kind, "description": reason, "breakMode": "always"})
+        return {"exceptionId": kind, "description": reason, "breakMode": "always"}
 
-    def _on_dataBreakpointInfo(self, request: Message, arguments: Message) -> None:
+    def _on_dataBreakpointInfo(self, request: Message, arguments: Message) -> Message:
         debugger, name = self._require(), str(arguments.get("name", ""))
         reference = int(arguments.get("variablesReference") or 0)
         watched, lane = name, None
@@ -300,31 +382,25 @@ class Adapter:
             line = next((line for line in self._references.lines(reference) if line.name == name), None)
             watched, lane = (line.watched, line.lane) if line is not None else ("", None)
         if not watched:
-            self.connection.respond(
-                request, {"dataId": None, "description": f"{name} is no single value that can be watched"}
-            )
-            return
+            return {"dataId": None, "description": f"{name} is no single value that can be watched"}
         identity = f"{watched}@{debugger.warp}@{'' if lane is None else lane}"
         self._watchpoint(0, identity).changes(debugger.recorded)
         lanes = f" in lane {lane}" if lane is not None else ""
-        self.connection.respond(
-            request,
-            {
-                "dataId": identity,
-                "description": f"{watched}{lanes}",
-                "accessTypes": ["write"],
-                "canPersist": True,
-            },
-        )
+        return {
+            "dataId": identity,
+            "description": f"{watched}{lanes}",
+            "accessTypes": ["write"],
+            "canPersist": True,
+        }
 
     def _watchpoint(self, number: int, identity: str) -> Watchpoint:
         what, warp, lane = identity.rsplit("@", 2)
         lanes = np.ones(32, np.bool_) if not lane else np.arange(32) == int(lane)
         return Watchpoint(number, what, lanes, int(warp))
 
-    def _on_setDataBreakpoints(self, request: Message, arguments: Message) -> None:
+    def _on_setDataBreakpoints(self, request: Message, arguments: Message) -> Message:
         self._watched = [str(breakpoint_["dataId"]) for breakpoint_ in arguments.get("breakpoints") or ()]
-        self.connection.respond(request, {"breakpoints": self._set_watched()})
+        return {"breakpoints": self._set_watched()}
 
     def _set_watched(self) -> list[Message]:
         """Set the data breakpoints that the editor asked for; return what became of each."""
@@ -388,14 +464,12 @@ class Adapter:
 
     # looking -----------------------------------------------------------------------------------------------
 
-    def _on_threads(self, request: Message, arguments: Message) -> None:
+    def _on_threads(self, request: Message, arguments: Message) -> Message:
         debugger = self._debugger
         warps = list(debugger.lines.of_warp) if debugger is not None else [0]
-        self.connection.respond(
-            request, {"threads": [{"id": warp + 1, "name": f"warp {warp}"} for warp in warps]}
-        )
+        return {"threads": [{"id": warp + 1, "name": f"warp {warp}"} for warp in warps]}
 
-    def _on_stackTrace(self, request: Message, arguments: Message) -> None:
+    def _on_stackTrace(self, request: Message, arguments: Message) -> Message:
         debugger, warp = self._require(), int(arguments["threadId"]) - 1
         before = debugger.warp
         debugger.warp = warp
@@ -415,7 +489,7 @@ class Adapter:
             }
             for number, frame in enumerate(frames)
         ]
-        self.connection.respond(request, {"stackFrames": rows, "totalFrames": len(rows)})
+        return {"stackFrames": rows, "totalFrames": len(rows)}
 
     def _source(self, frame: Frame) -> Message:
         """Return the file of a line as the protocol has it; the PTX is one that the editor asks for."""
@@ -426,9 +500,9 @@ class Adapter:
             return {"name": Path(program).name, "path": str(Path(program).resolve())}
         return {"name": "kernel.ptx", "sourceReference": _PTX_REFERENCE}
 
-    def _on_source(self, request: Message, arguments: Message) -> None:
+    def _on_source(self, request: Message, arguments: Message) -> Message:
         text = "\n".join(self._require().lines.lines_of(PTX))
-        self.connection.respond(request, {"content": text, "mimeType": "text/plain"})
+        return {"content": text, "mimeType": "text/plain"}
 
     def _moment(self, frame: Any) -> Moment:
         """Return the moment of the warp that a frame belongs to."""
@@ -436,21 +510,21 @@ class Adapter:
         warp = (int(frame) - 1) // _MOST_FRAMES if frame else debugger.warp
         return Moment(debugger.recorded, debugger.position, warp)
 
-    def _on_scopes(self, request: Message, arguments: Message) -> None:
+    def _on_scopes(self, request: Message, arguments: Message) -> Message:
         rows = [
             {"name": name, "variablesReference": self._references.add(inner), "expensive": expensive}
             for name, inner, expensive in scopes(self._moment(arguments.get("frameId")))
         ]
-        self.connection.respond(request, {"scopes": rows})
+        return {"scopes": rows}
 
-    def _on_variables(self, request: Message, arguments: Message) -> None:
+    def _on_variables(self, request: Message, arguments: Message) -> Message:
         lines = self._references.lines(int(arguments["variablesReference"]))
         first = int(arguments.get("start") or 0)
         count = int(arguments.get("count") or 0) or MOST_ROWS
         rows = [self._references.protocol(line) for line in lines[first : first + count]]
-        self.connection.respond(request, {"variables": rows})
+        return {"variables": rows}
 
-    def _on_evaluate(self, request: Message, arguments: Message) -> None:
+    def _on_evaluate(self, request: Message, arguments: Message) -> Message:
         debugger, text = self._require(), str(arguments.get("expression", ""))
         moment = self._moment(arguments.get("frameId"))
         word = text.split(" ")[0]
@@ -458,8 +532,7 @@ class Adapter:
             known = [name for name in _CONSOLE if word in commands.find(name).names]
             if known and (text.strip() != word or known[0] in ("where", "help", "list", "lanes")):
                 answer = commands.Commands(debugger).do(text)
-                self.connection.respond(request, {"result": answer, "variablesReference": 0})
-                return
+                return {"result": answer, "variablesReference": 0}
         before = debugger.warp
         debugger.warp = moment.warp
         try:
@@ -469,7 +542,7 @@ class Adapter:
             debugger.warp = before
         head, equals, value = result.partition(" = ")
         short = value if equals and "\n" not in result else result
-        self.connection.respond(request, {"result": short if head else result, "variablesReference": 0})
+        return {"result": short if head else result, "variablesReference": 0}
 
 
 class _Output(io.TextIOBase):

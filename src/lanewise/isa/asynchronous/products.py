@@ -31,7 +31,7 @@ from lanewise.isa.lowering import Lowering
 from lanewise.isa.operand import Operand, within
 from lanewise.isa.sparsity import Metadata
 from lanewise.isa.table import Legality
-from lanewise.isa.tensor_memory.operand import Accumulator
+from lanewise.isa.tensor_memory.accumulators import Accumulator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """The table of asynchronous instructions: tcgen05 (Blackwell's Tensor Cores), bulk and tensor copies (TMA).
 
 A row is a pattern of words. Held against ptxas 13.0 (PTX ISA 9.0) form by form and arch by arch in
-tests/isa/test_isa_asynchronous.py. What the words mean is in `words.py`.
+tests/isa/test_isa_asynchronous.py. What the words mean is in `instruction.py`.
 """
 
 from collections.abc import Iterator
@@ -134,37 +134,35 @@ def _products() -> Iterator[Row]:
         yield row(opcode, f"cta_group::1 kind::i8 {COLLECTOR_B}", operands, INTEGERS)
 
 
-def _bulk() -> Iterator[Row]:
-    def row(opcode: str, pattern: str, operands: str, where: str = HOPPER, since: str = "8.0") -> Row:
-        return Row(opcode, f"{opcode} {pattern}", operands, where, since)
+def _copy(opcode: str, pattern: str, operands: str, where: str = HOPPER, since: str = "8.0") -> Row:
+    return Row(opcode, f"{opcode} {pattern}", operands, where, since)
 
+
+def _bulk() -> Iterator[Row]:
     into = "[shared], [global], bytes, [mbarrier]"
-    yield row("cp.async.bulk", f"shared::cluster global {DONE} {MULTICAST} {HINT}", into)
-    yield row("cp.async.bulk", f"shared::cta global {DONE} {HINT}", into, since="8.6")
-    yield row(
+    yield _copy("cp.async.bulk", f"shared::cluster global {DONE} {MULTICAST} {HINT}", into)
+    yield _copy("cp.async.bulk", f"shared::cta global {DONE} {HINT}", into, since="8.6")
+    yield _copy(
         "cp.async.bulk", f"shared::cluster shared::cta {DONE}", "[cluster], [shared], bytes, [mbarrier]"
     )
-    yield row("cp.async.bulk", f"global shared::cta bulk_group {HINT}", "[global], [shared], bytes")
+    yield _copy("cp.async.bulk", f"global shared::cta bulk_group {HINT}", "[global], [shared], bytes")
     masked = f"global shared::cta bulk_group {HINT} cp_mask"
-    yield row("cp.async.bulk", masked, "[global], [shared], bytes, byte mask", BLACKWELL, "8.6")
-    yield row("cp.async.bulk.prefetch", f"L2 global {HINT}", "[global], bytes")
-    yield row("cp.async.bulk.commit_group", "", "")
-    yield row("cp.async.bulk.wait_group", "|read", "groups still on their way")
+    yield _copy("cp.async.bulk", masked, "[global], [shared], bytes, byte mask", BLACKWELL, "8.6")
+    yield _copy("cp.async.bulk.prefetch", f"L2 global {HINT}", "[global], bytes")
+    yield _copy("cp.async.bulk.commit_group", "", "")
+    yield _copy("cp.async.bulk.wait_group", "|read", "groups still on their way")
     near = f"shared::cluster shared::cta {DONE}"
     for sums in ("and|or|xor b32", "add u32|s32|u64", "inc|dec u32", "min|max u32|s32"):
-        yield row("cp.reduce.async.bulk", f"{near} {sums}", "[cluster], [shared], bytes, [mbarrier]")
+        yield _copy("cp.reduce.async.bulk", f"{near} {sums}", "[cluster], [shared], bytes, [mbarrier]")
     far = f"global shared::cta bulk_group {HINT}"
     for sums in (
         "and|or|xor b32|b64", "add u32|s32|u64|f32|f64", "add.noftz f16|bf16", "inc|dec u32",
         "min|max u32|s32|u64|s64|f16|bf16",
     ):  # fmt: skip
-        yield row("cp.reduce.async.bulk", f"{far} {sums}", "[global], [shared], bytes")
+        yield _copy("cp.reduce.async.bulk", f"{far} {sums}", "[global], [shared], bytes")
 
 
 def _tensor_copies() -> Iterator[Row]:
-    def row(opcode: str, pattern: str, operands: str, where: str = HOPPER, since: str = "8.0") -> Row:
-        return Row(opcode, f"{opcode} {pattern}", operands, where, since)
-
     opcode, end = "cp.async.bulk.tensor", "[shared], [map, {coordinates}], [mbarrier]"
     for target, multicast, first in (("shared::cluster", MULTICAST, "8.0"), ("shared::cta", "", "8.6")):
         gathers = BLACKWELL if target == "shared::cta" else TENSOR_MEMORY
@@ -176,8 +174,8 @@ def _tensor_copies() -> Iterator[Row]:
             (IM2COL, "im2col::w::128", TENSOR_MEMORY, "8.6", ", {half width, offset}"),
         ):
             head = f"{sizes} {target} global {mode} {DONE} {multicast}"
-            yield row(opcode, f"{head} {HINT}", end + more, where, since)
-            yield row(opcode, f"{head} {GROUP} {HINT}", end + more, TENSOR_MEMORY, "8.6")
+            yield _copy(opcode, f"{head} {HINT}", end + more, where, since)
+            yield _copy(opcode, f"{head} {GROUP} {HINT}", end + more, TENSOR_MEMORY, "8.6")
     for opcode, sums in (("cp.async.bulk.tensor", ""), ("cp.reduce.async.bulk.tensor", SUMS)):
         for sizes, mode, where, since in (
             (TILED, "|tile", HOPPER, "8.0"),
@@ -185,7 +183,7 @@ def _tensor_copies() -> Iterator[Row]:
             (IM2COL, "im2col_no_offs", HOPPER, "8.0"),
         ):
             pattern = f"{sizes} global shared::cta {sums} {mode} bulk_group {HINT}"
-            yield row(opcode, pattern, "[map, {coordinates}], [shared]", where, since)
+            yield _copy(opcode, pattern, "[map, {coordinates}], [shared]", where, since)
     for sizes, mode, where, since, more in (
         (TILED, "|tile", HOPPER, "8.0", ""),
         ("2d", "tile::gather4", TENSOR_MEMORY, "8.6", ""),
@@ -193,7 +191,7 @@ def _tensor_copies() -> Iterator[Row]:
         (IM2COL, "im2col::w|im2col::w::128", TENSOR_MEMORY, "8.6", ", {half width, offset}"),
     ):
         pattern = f"{sizes} L2 global {mode} {HINT}"
-        yield row("cp.async.bulk.prefetch.tensor", pattern, f"[map, {{coordinates}}]{more}", where, since)
+        yield _copy("cp.async.bulk.prefetch.tensor", pattern, f"[map, {{coordinates}}]{more}", where, since)
 
 
 @cache

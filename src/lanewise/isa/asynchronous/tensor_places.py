@@ -14,11 +14,11 @@ from lanewise.isa.tensor_memory.accumulators import (
     Region,
     a_column,
     block_rows,
+    factor_place,
     metadata_place,
     regions,
 )
 from lanewise.isa.tensor_memory.copy_shapes import EXPANSIONS
-from lanewise.isa.tensor_memory.scale_factors import factor_place
 
 #: The operands that lie in tensor memory, or may lie there (A), by their keys.
 KEYS = ("a", "metadata", "scale_a", "scale_b", "c", "d")

@@ -6,14 +6,17 @@ tmem_e_frg (tests/isa/cutlass_tcgen05_layouts.json). None was seen on a GPU.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from lanewise.errors import LanewiseError
+from lanewise.isa.operand import Operand, within
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
 
 #: Tensor memory of a block: lanes, and columns of 32 bits.
 LANES, COLUMNS = 128, 512
@@ -144,3 +147,131 @@ def metadata_place(row: int, code: int, bits: int) -> tuple[int, int, int]:
         return row, column, bit
     half, bit = divmod(4 * code, 16)
     return row // 16 * 16 + row % 8 + 8 * half, 0, 16 * (row // 8 % 2) + bit
+
+
+#: Scale factors of a row in a word, and the rows whose words lie side by side: their factors of the next
+#: blocks along K follow.
+FACTORS_OF_WORD, ROWS_OF_WORDS = 4, 128
+
+
+class FactorPlace(NamedTuple):
+    """A scale factor: the lane, the column of 32 bits counted from the address, and the byte in it."""
+
+    lane: int
+    column: int
+    byte: int
+
+
+def first_bytes(factors: int) -> tuple[int, ...]:
+    """Return the bytes of a column at which the scale factors of a row may begin (SFA_ID and SFB_ID).
+
+    Three and six factors of a row (K = 96) may go on in a further column.
+
+    >>> first_bytes(2), first_bytes(3), first_bytes(6)
+    ((0, 2), (0, 1, 2, 3), (0, 2))
+    """
+    return tuple(range(0, FACTORS_OF_WORD, {3: 1, 6: 2}.get(factors, factors)))
+
+
+def further_columns(rows: int) -> int:
+    """Return how many columns after its first word a row's further scale factors lie: 4 for each 128 rows.
+
+    >>> [further_columns(rows) for rows in (64, 128, 192)]
+    [4, 4, 8]
+    """
+    return -(-rows // ROWS_OF_WORDS) * (ROWS_OF_WORDS // PARTITION)
+
+
+def factor_columns(rows: int, factors: int, first_byte: int) -> int:
+    """Return how many columns of tensor memory the scale factors of some rows span.
+
+    >>> factor_columns(128, 4, 0), factor_columns(64, 6, 2), factor_columns(192, 3, 3)
+    (4, 6, 14)
+    """
+    words = -(-(first_byte + factors) // FACTORS_OF_WORD)
+    return (words - 1) * further_columns(rows) + -(-rows // PARTITION)
+
+
+def factor_place(row: int, factor: int, first_byte: int, lane: int = 0, rows: int = 128) -> FactorPlace:
+    """Return where a scale factor lies that the data path from `lane` on uses.
+
+    Each partition of 32 lanes has a copy. `row` counts the rows of A in the block, or the columns of D in the
+    data path's region; there are `rows` of them, which says where the factors beyond a word lie (K = 96).
+
+    >>> factor_place(70, 1, 2)
+    FactorPlace(lane=6, column=2, byte=3)
+    >>> factor_place(70, 3, 2, rows=256)
+    FactorPlace(lane=6, column=10, byte=1)
+    """
+    partition = lane // PARTITION * PARTITION
+    word, byte = divmod(first_byte + factor, FACTORS_OF_WORD)
+    column = row // PARTITION + word * further_columns(rows)
+    return FactorPlace(partition + row % PARTITION, column, byte)
+
+
+class Place(NamedTuple):
+    """Where an element lies: the block of the pair (0 for one block), its lane, and its column of 32 bits.
+
+    The column is counted from the address of the operand.
+    """
+
+    block: int
+    lane: int
+    column: int
+
+    @property
+    def warps(self) -> str:
+        """The warps of a block that can load it, in words."""
+        first = self.lane // PARTITION
+        return f"warps {first}, {first + 4}, … (numbers that are {first} modulo 4)"
+
+
+@dataclass(frozen=True, repr=False)
+class Accumulator(Operand):
+    """C or D of a tcgen05.mma: a matrix of which each block of a pair holds half the rows.
+
+    >>> from lanewise.isa import instruction
+    >>> instruction("tcgen05 m64n16k16 f16").d.place(20, 3)
+    Place(block=0, lane=36, column=3)
+    """
+
+    cta_group: int = 1
+    ws: bool = False
+    sparse: bool = False
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """The rows and columns of a block's part that lie in neighbouring lanes."""
+        return regions(self.rows, self.cols, self.cta_group, self.ws, self.sparse)
+
+    @property
+    def columns(self) -> int:
+        """How many columns of tensor memory it takes."""
+        return max(region.columns for region in self.regions)
+
+    def place(self, row: int, col: int) -> Place:
+        """Return where an element lies in tensor memory."""
+        row, col = within(row, self.rows, "row", self.title), within(col, self.cols, "column", self.title)
+        block, row = divmod(row, block_rows(self.rows, self.cta_group))
+        region = next(
+            region
+            for region in self.regions
+            if region.row <= row < region.row + region.rows
+            and region.column <= col < region.column + region.columns
+        )
+        return Place(block, region.lane + row - region.row, col - region.column)
+
+    def element_at(self, lane: int, column: int, block: int = 0) -> tuple[int, int] | None:
+        """Return the row and column of the element in a lane and column of tensor memory, None if none is.
+
+        >>> from lanewise.isa import instruction
+        >>> d = instruction("tcgen05 m64n16k16 f16").d
+        >>> d.element_at(36, 3), d.element_at(16, 3)
+        ((20, 3), None)
+        """
+        lane, column = within(lane, LANES, "lane", self.title), within(column, COLUMNS, "column", self.title)
+        first = within(block, self.cta_group, "block", self.title) * block_rows(self.rows, self.cta_group)
+        for region in self.regions:
+            if 0 <= lane - region.lane < region.rows and column < region.columns:
+                return first + region.row + lane - region.lane, region.column + column
+        return None

@@ -6,16 +6,12 @@ to begin, which then never begins, and compute its tile themselves.
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise.lang.hopper.mbarrier import barrier_address
 from lanewise.lang.memory.array import shared
 from lanewise.lang.memory.pointer import Pointer
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Address, Register
-from lanewise.lang.trace.pytrees import Node
+from lanewise.lang.trace.builder import Register, current
 from lanewise.lang.trace.scalar import Scalar
-from lanewise.lang.trace.traced import describe
+from lanewise.lang.trace.traced import Node, describe
 from lanewise.lang.trace.types import i32, pred, u64
 
 __all__ = ["BYTES", "Response", "response", "try_cancel"]
@@ -28,20 +24,10 @@ class Response(Node):
     """The answer to a request, 16 bytes of shared memory: `read()` it after its mbarrier is complete."""
 
     __slots__ = ("pointer",)
+    CHILDREN = ("pointer",)
 
     def __init__(self, pointer: Pointer) -> None:
         self.pointer = pointer
-
-    def children(self) -> list[Any]:
-        return [self.pointer]
-
-    def with_children(self, children: list[Any], fresh: bool = False) -> Response:
-        return Response(children[0])
-
-    @property
-    def address(self) -> Address:
-        """The operand of instructions that write or read it."""
-        return Address(self.pointer.base, self.pointer.offset)
 
     def read(self) -> tuple[Scalar, Scalar, Scalar, Scalar]:
         """Return whether a cluster was taken over, and the x, y and z of its first block.
@@ -51,7 +37,7 @@ class Response(Node):
         """
         builder = current()
         builder.need("clusterlaunchcontrol.query_cancel", 100, "8.6")
-        handle = builder.result("ld.shared.b128", "b128", self.address)
+        handle = builder.result("ld.shared.b128", "b128", self.pointer.operand)
         is_canceled, query = Register("pred"), "clusterlaunchcontrol.query_cancel"
         builder.emit(f"{query}.is_canceled.pred.b128", is_canceled, handle)
         first = tuple(Register("b32") for _ in range(3))
@@ -82,4 +68,4 @@ def try_cancel(answer: object, barrier: object, *, multicast: bool = False) -> N
     if multicast:
         builder.need_specific(f"{text}.multicast::cluster::all", builder.arch or "sm_100a", "8.6")
         text += ".multicast::cluster::all"
-    builder.emit(f"{text}.b128", answer.address, barrier_address(barrier, "lw.clc.try_cancel"))
+    builder.emit(f"{text}.b128", answer.pointer.operand, barrier_address(barrier, "lw.clc.try_cancel"))

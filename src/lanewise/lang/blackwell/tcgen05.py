@@ -6,13 +6,11 @@ order before a commit has arrived at its mbarrier.
 """
 
 from lanewise.lang.blackwell.tmem import TensorMemory
-from lanewise.lang.hopper.mbarrier import Mbarrier, Mbarriers, barrier_address
+from lanewise.lang.hopper.mbarrier import barrier_address
 from lanewise.lang.hopper.tma import multicast_mask
 from lanewise.lang.matrix.descriptor import Descriptor
-from lanewise.lang.matrix.tcgen05_forms import emit_tcgen05, group_word
-from lanewise.lang.matrix.tensor_memory import TmemMatrix
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Address
+from lanewise.lang.matrix.tensor_memory import TmemMatrix, emit_tcgen05, group_word
+from lanewise.lang.trace.builder import Address, current
 from lanewise.lang.trace.scalar import Scalar, scalar
 from lanewise.lang.trace.traced import describe
 from lanewise.lang.trace.types import u32, u64
@@ -37,7 +35,7 @@ def commit(barrier: object, *, cta_group: int = 1, multicast: object = None) -> 
     """
     text = f"tcgen05.commit.{group_word(cta_group)}.mbarrier::arrive::one.shared::cluster"
     if multicast is None:
-        emit_tcgen05(f"{text}.b64", _any_barrier(barrier))
+        emit_tcgen05(f"{text}.b64", barrier_address(barrier, "lw.tcgen05.commit", may_be_remote=True))
     else:
         address = barrier_address(barrier, "lw.tcgen05.commit")
         emit_tcgen05(f"{text}.multicast::cluster.b64", address, multicast_mask(multicast))
@@ -96,11 +94,3 @@ def _address(target: object, what: str) -> Scalar:
     if isinstance(target, Scalar):
         return scalar(target, u32, f"the address of {what}")
     raise current().error(f"{what} takes tensor memory or an address of it, not {describe(target)}")
-
-
-def _any_barrier(barrier: object) -> Address:
-    """Return the address of an mbarrier, of this block or of another one of the cluster."""
-    if isinstance(barrier, Mbarrier):
-        return Address(barrier.pointer.base, barrier.pointer.offset)
-    assert not isinstance(barrier, Mbarriers) or barrier.count >= 1
-    return barrier_address(barrier, "lw.tcgen05.commit")

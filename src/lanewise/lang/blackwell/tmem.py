@@ -7,6 +7,8 @@ that begin at 32 times its number modulo 4. Addresses have the lane in the upper
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from lanewise.atoms import TmemTensor
@@ -16,17 +18,21 @@ from lanewise.isa.asynchronous.products import Tcgen05Instruction
 from lanewise.isa.tensor_memory.accumulators import COLUMNS
 from lanewise.lang.hopper import cluster
 from lanewise.lang.intrinsics.sync import syncthreads
-from lanewise.lang.matrix.tcgen05_forms import emit_tcgen05, group_word
-from lanewise.lang.matrix.tensor_memory import ROWS_IN_ALL_LANES, Spread, TmemMatrix, columns_u32, whole
-from lanewise.lang.memory.addresses import TmemAddresses
+from lanewise.lang.matrix.tensor_memory import (
+    ROWS_IN_ALL_LANES,
+    Spread,
+    TmemMatrix,
+    columns_u32,
+    emit_tcgen05,
+    group_word,
+    whole,
+)
 from lanewise.lang.memory.array import shared
-from lanewise.lang.memory.view import View
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Address, Label, NotPredicate
-from lanewise.lang.trace.pytrees import Node
+from lanewise.lang.memory.view import TmemAddresses, View
+from lanewise.lang.trace.builder import Label, NotPredicate, current
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.special_registers import warp_id
-from lanewise.lang.trace.traced import describe
+from lanewise.lang.trace.traced import Node, describe
 from lanewise.lang.trace.types import dtype_name, u32
 
 __all__ = ["TensorMemory", "TmemMatrix", "alloc"]
@@ -42,15 +48,10 @@ class TensorMemory(Node):
     """
 
     __slots__ = ("address", "columns", "cta_group", "warp")
+    CHILDREN = ("address",)
 
     def __init__(self, address: Scalar, columns: int, cta_group: int, warp: int) -> None:
         self.address, self.columns, self.cta_group, self.warp = address, columns, cta_group, warp
-
-    def children(self) -> list[Any]:
-        return [self.address]
-
-    def with_children(self, children: list[Any], fresh: bool = False) -> TensorMemory:
-        return TensorMemory(children[0], self.columns, self.cta_group, self.warp)
 
     def accumulator(self, mma: Instruction, column: Any = 0) -> TmemMatrix:
         """Return the accumulator of a product, which begins at a column: the part of D that this block holds.
@@ -120,11 +121,8 @@ class TensorMemory(Node):
         """
         _meet(self.cta_group)
         text = f"tcgen05.dealloc.{group_word(self.cta_group)}.sync.aligned.b32"
-        with _OneWarp(self.warp):
+        with _one_warp(self.warp):
             emit_tcgen05(text, self.address.in_register, str(self.columns))
-
-    def __repr__(self) -> str:
-        return f"<{self}>"
 
     def __str__(self) -> str:
         return f"{self.columns} columns of tensor memory"
@@ -152,8 +150,8 @@ def alloc(columns: int, *, cta_group: int = 1, warp: int = 0, relinquish: bool =
     group = group_word(cta_group)
     slot = shared(u32, 1)
     slot.named("tmem_address")
-    address = Address(slot.pointer.base, slot.pointer.offset)
-    with _OneWarp(whole(warp, "the warp that allocates")):
+    address = slot.pointer.operand
+    with _one_warp(whole(warp, "the warp that allocates")):
         emit_tcgen05(f"tcgen05.alloc.{group}.sync.aligned.shared::cta.b32", address, str(columns))
         if relinquish:
             emit_tcgen05(f"tcgen05.relinquish_alloc_permit.{group}.sync.aligned")
@@ -162,18 +160,13 @@ def alloc(columns: int, *, cta_group: int = 1, warp: int = 0, relinquish: bool =
     return TensorMemory(base, columns, cta_group, warp)
 
 
-class _OneWarp:
-    """Code inside the `with` runs in one warp of the block; the others jump over it."""
-
-    def __init__(self, warp: int) -> None:
-        self.warp, self.after = warp, Label("other_warps")
-
-    def __enter__(self) -> None:
-        is_mine = warp_id() == self.warp
-        current().branch(self.after, NotPredicate(is_mine.in_register))
-
-    def __exit__(self, *_: object) -> None:
-        current().label(self.after)
+@contextmanager
+def _one_warp(warp: int) -> Iterator[None]:
+    """Let code inside the `with` run in one warp of the block; the others jump over it."""
+    after, is_mine = Label("other_warps"), warp_id() == warp
+    current().branch(after, NotPredicate(is_mine.in_register))
+    yield
+    current().label(after)
 
 
 def _meet(cta_group: int) -> None:

@@ -60,6 +60,6 @@ if TYPE_CHECKING:
         from lanewise.lang.frontend.any_annotation import Ptr as Ptr
         from lanewise.lang.frontend.any_annotation import TensorMap as TensorMap
     else:
-        from lanewise.lang.hopper.tensor_map import TensorMap as TensorMap
+        from lanewise.lang.hopper.tma import TensorMap as TensorMap
         from lanewise.lang.memory.array import Array as Array
         from lanewise.lang.memory.pointer import Pointer as Ptr  # noqa: F401 (passed on)

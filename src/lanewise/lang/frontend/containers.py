@@ -11,8 +11,7 @@ from enum import Enum
 from functools import cache, cached_property
 from types import CellType, FunctionType, SimpleNamespace
 
-from lanewise.lang.trace.pytrees import AnyValue, Node, rebuild
-from lanewise.lang.trace.traced import Traced, describe
+from lanewise.lang.trace.traced import AnyValue, Node, Traced, describe
 
 #: Packages whose objects are left alone unless a value of a kernel is among their attributes.
 _FOREIGN = frozenset(("numpy", "torch", "cupy", "jax", "ml_dtypes"))
@@ -117,25 +116,6 @@ def identity(container: object) -> object:
     return id(container)
 
 
-def frozen_children(value: AnyValue) -> list[object]:
-    """Return the values that a frozen node is made of."""
-    if isinstance(value, tuple):
-        return list(value)
-    if isinstance(value, Node):
-        return value.children()
-    return [getattr(value, name) for name in value.__dataclass_fields__]
-
-
-def frozen_with(value: AnyValue, children: list[AnyValue]) -> object:
-    """Return a frozen node like another, made of other values."""
-    if isinstance(value, tuple | Node):
-        return rebuild(value, children, fresh=True)
-    made = object.__new__(type(value))
-    for name, child in zip(value.__dataclass_fields__, children, strict=True):
-        object.__setattr__(made, name, child)
-    return made
-
-
 def contents(container: object) -> tuple[object, list[object]]:
     """Return the form of a container's contents, which branches and loops keep, and its values.
 
@@ -225,8 +205,7 @@ def _set_attributes(value: object, attributes: dict[str, object]) -> None:
 def empty_copy(container: AnyValue) -> AnyValue:
     """Return a new container like another, whose contents are still to be set."""
     if isinstance(container, list | dict | deque | set | bytearray):
-        made = container.copy()
-        return made
+        return container.copy()
     made = object.__new__(type(container))
     if hasattr(container, "__dict__"):
         vars(made).update(vars(container))

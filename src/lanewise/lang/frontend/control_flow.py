@@ -9,22 +9,17 @@ import builtins
 import operator
 from collections.abc import Callable
 
-from lanewise.lang.frontend.aliases import CHOICE, accept_contents, check_aliases
-from lanewise.lang.frontend.heap import Scope, State, holds_container
-from lanewise.lang.frontend.join import Join, MergeMoves
+from lanewise.lang.frontend.heap import CHOICE, Scope, State, accept_contents, check_aliases, holds_container
 from lanewise.lang.frontend.liveness import Carried
 from lanewise.lang.frontend.loops import For, PythonLoop, While
 from lanewise.lang.frontend.loops import range as traced_range
-from lanewise.lang.frontend.merge import CarriedValues, Undefined, move
+from lanewise.lang.frontend.merge import CarriedValues, Join, MergeMoves, Undefined, move
 from lanewise.lang.intrinsics.debug import assert_, print_values
 from lanewise.lang.matrix.tensor_memory import TmemMatrix
-from lanewise.lang.trace.bitwise import bitwise, invert
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.compare import as_predicate, select, where
-from lanewise.lang.trace.ir import Code, Label, NotPredicate, Register, SourceLocation, is_pure
-from lanewise.lang.trace.pytrees import AnyValue
+from lanewise.lang.trace.builder import Code, Label, NotPredicate, Register, SourceLocation, current, is_pure
+from lanewise.lang.trace.operators import as_predicate, bitwise, invert, select, where
 from lanewise.lang.trace.scalar import Scalar
-from lanewise.lang.trace.traced import Traced, describe
+from lanewise.lang.trace.traced import AnyValue, Traced, describe
 from lanewise.lang.trace.types import pred
 
 

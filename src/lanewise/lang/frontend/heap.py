@@ -3,6 +3,11 @@
 A *location* is a name, or a slot of a container: an element of a list, a key of a dict, an attribute, a cell
 of a closure. Branches and loops carry locations. Two locations that hold one container share it, as in
 Python; two that hold one number do not. `containers.py` reads and writes contents; `merge.py` joins states.
+
+Only the running kernel knows some aliases: after `if c: a = b` with lists a and b, Python's `a[0] = x`
+changes b too where c holds. A trace cannot say that, and does not have to as long as nobody changes one of
+them in place. So it notes such containers, and raises an error once one is changed while another is still in
+reach.
 """
 
 from __future__ import annotations
@@ -10,25 +15,25 @@ from __future__ import annotations
 import dis
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType
+from typing import Any
 
 from lanewise.lang.frontend.containers import (
     GlobalVariable,
     contents,
-    frozen_children,
     identity,
     is_container,
     is_frozen_node,
     is_of_user,
     set_contents,
 )
-from lanewise.lang.trace.pytrees import AnyValue
+from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.scalar import Scalar
-from lanewise.lang.trace.traced import RUNTIME_NAME, Traced
+from lanewise.lang.trace.traced import RUNTIME_NAME, AnyValue, Node, Traced, children
 
 #: Elements from which on a global list of Python values is taken for a table.
 _LONG = 256
@@ -62,15 +67,13 @@ def captured_names(code: CodeType) -> dict[CodeType, frozenset[str]]:
     return captured
 
 
+@dataclass(slots=True, eq=False)
 class Held:
     """What one location holds: a leaf, a frozen node made of `children`, or a reference to a container."""
 
-    __slots__ = ("children", "container", "value")
-
-    def __init__(
-        self, value: object, children: list[Held] | None = None, container: Container | None = None
-    ) -> None:
-        self.value, self.children, self.container = value, children, container
+    value: object
+    children: list[Held] | None = None
+    container: Container | None = None
 
     @property
     def is_leaf(self) -> bool:
@@ -163,7 +166,7 @@ class State:
             self.references[container.key] += 1
             return Held(value, container=container)
         if is_frozen_node(value):
-            return Held(value, [self.held(child, name) for child in frozen_children(value)])
+            return Held(value, [self.held(child, name) for child in children(value)])
         if callable(value):
             self._note_function(value)
         return Held(value)
@@ -297,3 +300,96 @@ def everything_in_reach(names: Mapping[str, object] | None, scope: Scope | None)
             break  # where the trace began
         frame = frame.f_back
     return State(names or {}, scope, around)
+
+
+#: The name that stands for what `a if c else b` gives.
+CHOICE = "value"
+
+
+class UncertainAliases:
+    """Containers of which two may be one object, with their contents when that was last certain."""
+
+    def __init__(self, containers: list[Container], what: str) -> None:
+        self.containers, self.what = containers, what
+        self.accept()
+
+    def accept(self) -> None:
+        """Take the contents that the containers have now for unchanged."""
+        for container in self.containers:
+            container.note_contents()
+
+    def check(self) -> None:
+        """Raise an error if one of them was changed in place while another is in reach."""
+        if all(container.is_unchanged() for container in self.containers):
+            return
+        reach = everything_in_reach(None, None).containers
+        if sum(container.key in reach for container in self.containers) > 1:
+            raise current().error(may_be_one(self.containers, self.what))
+        current().changed_aliases.update(container.key for container in self.containers)
+        self.accept()  # on this path nobody else can see the change
+
+
+def may_be_one(
+    containers: list[Container], what: str, change: str = "to change one of them in place, "
+) -> str:
+    """Return the message that a container is changed of which another location may hold the same."""
+    names = sorted({container.name for container in containers} - {"", CHOICE})
+    which = " and ".join(names) if len(names) > 1 else f"two values of {names[0]}" if names else "two values"
+    kind = containers[0].value
+    noun = "fragment" if isinstance(kind, Node) else type(kind).__name__
+    return (
+        f"{which} begin as one {noun} and part, or become one, in {what}, which only the running kernel "
+        f"decides: {change}make a {noun} for each before it"
+        + (", as in [mma.zeros() for _ in range(2)]" if isinstance(kind, Node) else "")
+    )
+
+
+def note_uncertain(
+    parts: list[tuple[str, list[Any]]], reach: State, what: str, made: Collection[Any] = ()
+) -> None:
+    """Note groups of containers, each with a name, of which those that are still in reach may be one.
+
+    `made` are containers that come into reach just now. What may be one with a container that is known to be
+    uncertain joins the others of that one.
+    """
+    noted = current().uncertain_aliases
+    known = {one.key: one for group in noted for one in group.containers}
+    groups = [{one.key: one for one in group.containers} for group in noted]
+    for name, values in parts:
+        group = {identity(value): Container(value, name) for value in values}
+        for other in [candidate for candidate in groups if not candidate.keys().isdisjoint(group)]:
+            groups.remove(other)
+            group = {**group, **other}
+        groups.append(group)
+    new = set(map(identity, made))
+    before = {frozenset(one.key for one in group.containers): group for group in noted}
+    noted.clear()
+    for group in groups:
+        kept = [
+            member for key, member in group.items() if key in known or key in new or key in reach.containers
+        ]
+        if len(kept) > 1:
+            same = before.get(frozenset(member.key for member in kept))
+            noted.append(same or UncertainAliases(kept, what))
+
+
+def may_be_aliases_of(keys: Collection[Any]) -> set[object]:
+    """Return the keys of all containers that may be one of some, those themselves left out."""
+    others: set[Any] = set()
+    for group in current().uncertain_aliases:
+        members = {container.key for container in group.containers}
+        if not members.isdisjoint(keys):
+            others |= members
+    return others
+
+
+def check_aliases() -> None:
+    """Raise an error if a container was changed in place that may be another one's alias."""
+    for alias in tuple(current().uncertain_aliases):
+        alias.check()
+
+
+def accept_contents() -> None:
+    """Take what containers hold now for unchanged: a branch or loop has set it, and not the program."""
+    for alias in current().uncertain_aliases:
+        alias.accept()

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, overload
 from lanewise.engines import SHOW_HTML
 from lanewise.hints import called, instead_of_attribute
 from lanewise.isa import find_arch
-from lanewise.lang.frontend.block_needs import BlockNeeds
-from lanewise.lang.frontend.launching import ConfiguredKernel
+from lanewise.lang.frontend.launching import BlockNeeds, ConfiguredKernel
 from lanewise.lang.frontend.parameters import Parameter, declaration, read_parameters, traced_argument
 from lanewise.lang.frontend.source import RewrittenFunction, read_annotations
 from lanewise.lang.trace.builder import Builder, current, tracing, use_builder
@@ -25,7 +24,7 @@ from lanewise.lang.trace.errors import KernelError
 from lanewise.lang.trace.ptx_text import Writer
 from lanewise.lang.versions.constant_keys import constants_key
 from lanewise.lang.versions.source_text import SourceText
-from lanewise.lang.versions.versions import Traced, Version, Versions
+from lanewise.lang.versions.versions import Version, Versions
 from lanewise.recently_used import RecentlyUsed
 from lanewise.tracebacks import short_traceback
 
@@ -71,17 +70,16 @@ class Kernel:
             )
         super().__setattr__(name, value)
 
-    INSTEAD: ClassVar = (
-        dict.fromkeys(
-            ("src", "source", "code", "fn", "func"),
-            "kernel.function is the Python, kernel.ptx() the PTX",
-        )
-        | {"asm": "kernel.ptx() and kernel.sass() return its code"}
-        | dict.fromkeys(
+    INSTEAD: ClassVar = {
+        **dict.fromkeys(
+            ("src", "source", "code", "fn", "func"), "kernel.function is the Python, kernel.ptx() the PTX"
+        ),
+        "asm": "kernel.ptx() and kernel.sass() return its code",
+        **dict.fromkeys(
             ("to", "cuda", "cpu", "compile"),
             "it is compiled when it is launched, and runs where its arrays are",
-        )
-    )
+        ),
+    }
 
     if not TYPE_CHECKING:  # a type checker has to know the attributes
 
@@ -159,7 +157,9 @@ class Kernel:
                 known[parameter.name] = value
         return known
 
-    def _traced(self, arch: str | None, constants: dict[str, object]) -> Traced[BlockNeeds]:
+    def _traced(
+        self, arch: str | None, constants: dict[str, object]
+    ) -> tuple[Module, BlockNeeds, tuple[object, ...]]:
         """Trace the kernel anew, and parse what it was traced to."""
         from lanewise.ptx import parse
 
@@ -167,7 +167,7 @@ class Kernel:
         module = parse(text)
         module.names = names
         roots = (self.function, *constants.values(), *builder.device_functions.values())
-        return Traced(module, BlockNeeds.of(builder), roots)
+        return module, BlockNeeds.of(builder), roots
 
     def _trace(self, arch: str | None, constants: dict[str, object]) -> tuple[str, SourceNames, Builder]:
         """Trace the kernel anew and return its PTX, the names of its variables in it, and the builder."""

@@ -15,7 +15,7 @@ from lanewise.ptx.notebook_cells import notebook_cell
 
 if TYPE_CHECKING:
     from lanewise.lang.frontend.parameters import Parameter
-    from lanewise.ptx import Entry, Module, Resources
+    from lanewise.ptx import Resources
 
 _STYLE = """
 .lanewise-kernel { font: 14px system-ui, sans-serif; color: #1a1a1a; background: #fff; padding: .8em 1em; }

@@ -7,23 +7,19 @@ lists and attributes do so too where several locations hold one; what else is sh
 
 from collections import defaultdict
 
-from lanewise.lang.frontend.aliases import may_be_aliases_of, may_be_one, note_uncertain
-from lanewise.lang.frontend.containers import contents, empty_copy, frozen_with, identity, set_contents
-from lanewise.lang.frontend.heap import Container, Held, State
-from lanewise.lang.frontend.join import difference
+from lanewise.lang.frontend.containers import contents, empty_copy, identity, set_contents
+from lanewise.lang.frontend.heap import Container, Held, State, may_be_aliases_of, may_be_one, note_uncertain
 from lanewise.lang.frontend.merge import (
     CarriedValues,
     Undefined,
     convert_to_carried,
+    difference,
     is_same_value,
     parallel_move,
 )
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.constants import default_dtype
-from lanewise.lang.trace.ir import Register
-from lanewise.lang.trace.pytrees import AnyValue, Node
-from lanewise.lang.trace.scalar import Scalar, literal, scalar
-from lanewise.lang.trace.traced import describe, is_number, plain_number
+from lanewise.lang.trace.builder import Register, current
+from lanewise.lang.trace.scalar import Scalar, default_dtype, literal, scalar
+from lanewise.lang.trace.traced import AnyValue, Node, describe, is_number, plain_number, rebuild
 from lanewise.lang.trace.types import register_kind
 
 
@@ -175,7 +171,7 @@ class LoopValues:
             if any(
                 new.value is not old.value for new, old in zip(head.children, entry.children, strict=True)
             ):
-                head.value = frozen_with(entry.value, [child.value for child in head.children])
+                head.value = rebuild(entry.value, [child.value for child in head.children])
         elif not is_fixed and (
             isinstance(entry.value, Scalar) or (own and is_root and is_number(entry.value))
         ):
@@ -238,7 +234,7 @@ class LoopValues:
         round_ = _Round(self, now)
         for name, head in self.heads.items():
             if name in now.roots:
-                round_.match_root(name, head, now.roots[name])
+                round_.match(name, head, now.roots[name])
         for member in containers:
             member.note_change()
             if id(member) not in round_.sources:
@@ -362,7 +358,7 @@ class LoopValues:
             values = [self._value_after(child, done) for child in head.children]
             if all(new is child.entry.value for new, child in zip(values, head.children, strict=True)):
                 return head.entry.value
-            return frozen_with(head.entry.value, values)
+            return rebuild(head.entry.value, values)
         if head.register is None or head.initial is None:
             return head.entry.value
         return (
@@ -386,18 +382,15 @@ class _Round:
         self.holders: list[tuple[HeadContainer, AnyValue]] = []
         self.held_by: dict[AnyValue, set[int]] = defaultdict(set)
 
-    def match_root(self, name: str, head: Head, held: Held) -> None:
-        """Move what a name holds into its registers."""
-        self._match(name, head, held)
-
-    def _match(self, name: str, head: Head, held: Held) -> None:
+    def match(self, name: str, head: Head, held: Held) -> None:
+        """Move what a location holds into its registers; `name` is the variable that leads to it."""
         if why := difference(head.entry, held, name):
             self._refuse(name, head.entry.value, held.value, why)
         if head.container is not None and held.container is not None:
             self._match_container(name, head.container, held.container)
         elif head.children is not None and held.children is not None:
             for child, now in zip(head.children, held.children, strict=True):
-                self._match(name, child, now)
+                self.match(name, child, now)
         elif head.register is None or head.initial is None:
             self._require_unchanged(name, head.entry.value, held.value)
         else:
@@ -424,7 +417,7 @@ class _Round:
         if why := difference(Held(head.value, container=head.entry), Held(now.value, container=now), name):
             self._refuse(name, head.value, now.value, why)
         for child, held in zip(head.heads, now.held, strict=True):
-            self._match(name, child, held)
+            self.match(name, child, held)
 
     def _refuse(self, name: str, first: AnyValue, now: AnyValue, why: str) -> None:
         """Raise the error that a variable is of another structure or dtype after one round."""

@@ -6,18 +6,14 @@ Rewritten functions reach them through `control_flow.py`; the variables that the
 from collections.abc import Callable, Iterator
 from math import gcd
 
-from lanewise.lang.frontend.aliases import accept_contents, check_aliases
-from lanewise.lang.frontend.heap import Scope
+from lanewise.lang.frontend.heap import Scope, accept_contents, check_aliases
 from lanewise.lang.frontend.liveness import Carried
 from lanewise.lang.frontend.loop_values import LoopValues
 from lanewise.lang.frontend.merge import CarriedValues, parallel_move
-from lanewise.lang.trace.bitwise import bitwise
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.compare import as_predicate, compare
-from lanewise.lang.trace.ir import Code, Label, NotPredicate, Register
-from lanewise.lang.trace.pytrees import AnyValue
+from lanewise.lang.trace.builder import Code, Label, NotPredicate, Register, current
+from lanewise.lang.trace.operators import as_predicate, bitwise, compare
 from lanewise.lang.trace.scalar import Scalar, scalar
-from lanewise.lang.trace.traced import describe, is_number
+from lanewise.lang.trace.traced import AnyValue, describe, is_number
 from lanewise.lang.trace.types import is_int, register_kind
 
 

@@ -1,20 +1,21 @@
-"""Variables that branches and loops carry, their values before, and the moves of values into registers.
+"""Variables that branches and loops carry: their values before, moves into registers, and joins.
 
-Which names are carried is found by `liveness.py`; two branches are joined in `join.py`, and what loops carry
-is in `loop_values.py`.
+Which names are carried is found by `liveness.py`; what loops carry is in `loop_values.py`. Where two branches
+join, each location gets the value of the branch that ran, in a register if they differ. A container that both
+branches hold stays itself, and its contents are joined in place. Two containers that one location holds
+become a third one, whose aliases are followed in `heap.py`.
 """
 
 from collections.abc import Iterable
 from typing import NoReturn
 
-from lanewise.lang.frontend.heap import Container, Scope, State, everything_in_reach
+from lanewise.formats import f32
+from lanewise.lang.frontend.containers import empty_copy, in_words, set_contents
+from lanewise.lang.frontend.heap import Container, Held, Scope, State, everything_in_reach, note_uncertain
 from lanewise.lang.frontend.liveness import Carried
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Register
-from lanewise.lang.trace.packed_register import PackedElement
-from lanewise.lang.trace.pytrees import AnyValue
-from lanewise.lang.trace.scalar import Scalar, literal
-from lanewise.lang.trace.traced import Traced, describe, is_number, plain_number
+from lanewise.lang.trace.builder import Register, SourceLocation, current
+from lanewise.lang.trace.scalar import PackedElement, Scalar, default_dtype, literal
+from lanewise.lang.trace.traced import AnyValue, Node, Traced, describe, is_number, plain_number, rebuild
 from lanewise.lang.trace.types import dtype_name, pred, register_kind
 
 
@@ -156,3 +157,205 @@ def _equal(a: object, b: object) -> bool:
         return bool(a == b) and repr(a) == repr(b)  # -0.0 and 0.0 are equal, and differ
     except Exception:  # an object that cannot be compared is not the same
         return False
+
+
+#: Registers, and the values that they get at the end of each of two branches.
+MergeMoves = list[tuple[Register, tuple[Scalar, Scalar]]]
+
+
+def _same_kind(a: object, b: object) -> bool:
+    """Return whether two containers or frozen nodes differ in what they hold alone."""
+    if isinstance(a, type):
+        return a is b
+    return a.same_kind(b) if isinstance(a, Node) else type(a) is type(b)
+
+
+def difference(a: Held, b: Held, name: str) -> str:
+    """Return why two values are of another structure; an empty text if contents alone differ."""
+    if a.container is not None and b.container is not None:
+        one, two = a.container, b.container
+        same = _same_kind(a.value, b.value)
+        if same and one.form == two.form and len(one.held) == len(two.held):
+            return ""
+        if same and isinstance(a.value, dict):
+            return f"{name} has the keys {list(one.form)} and {list(two.form)}"
+        if same and not isinstance(a.value, Node) and isinstance(one.form, tuple):
+            more = ", ".join(sorted({*one.form} ^ {*two.form}))
+            return f"{name} gets its attribute {more} inside a branch or loop, and has it not"
+        if same and isinstance(one.form, int):
+            kind = type(a.value).__name__
+            return f"{name} is a {kind} of {one.form} and a {kind} of {two.form}"
+        if same and isinstance(one.form, set | bytearray):
+            return f"{name} is {one.form!r} and {two.form!r}"
+        return f"{name} is {in_words(a.value)} and {in_words(b.value)}"
+    if a.children is not None and b.children is not None:
+        same = _same_kind(a.value, b.value)
+        if same and len(a.children) == len(b.children):
+            return ""
+    elif a.is_leaf and b.is_leaf:
+        return ""
+    return f"{name} is {in_words(a.value)} and {in_words(b.value)}"
+
+
+class Join:
+    """Joins what two branches leave behind."""
+
+    def __init__(
+        self,
+        values: CarriedValues,
+        left: State,
+        right: State,
+        locations: tuple[SourceLocation, SourceLocation],
+        names: dict[str, object] | None,
+    ) -> None:
+        self.values, self.left, self.right, self.locations = values, left, right, locations
+        self.moves: MergeMoves = []
+        #: Containers that a location holds after either branch, and the one that it holds from here on.
+        self._made: dict[tuple[object, object], tuple[Container, Container, object]] = {}
+        self._joined: set[object] = set()
+        outcome: dict[str, object] = {}
+        for name in values.names:
+            if name in values.restored:
+                continue  # nothing reads it from here on
+            one, two = left.roots.get(name), right.roots.get(name)
+            if one is not None and two is not None and name not in values.bound:
+                if one.container is not None and one.value is two.value:
+                    self._in_place(one.container.key)
+            else:
+                outcome[name] = self._root(name, one, two)
+        for key in values.first.containers:
+            self._in_place(key)
+        self.bound = tuple(outcome.get(name) for name in values.bound)
+        self._note_aliases(None if names is None else {**names, **outcome})
+
+    @property
+    def _lines(self) -> str:
+        a, b = self.locations
+        return f"{a.line} and {b.line}" if a.line != b.line else str(a.line)
+
+    def _root(self, name: str, one: Held | None, two: Held | None) -> object:
+        """Return the value of a bound name."""
+        if one is None or two is None or isinstance(one.value, Undefined) or isinstance(two.value, Undefined):
+            return self._set_in_one_branch(name, one, two)
+        return self._value(name, one, two)
+
+    def _set_in_one_branch(self, name: str, one: Held | None, two: Held | None) -> Undefined:
+        """Return the undefined value of a name that only one of two branches sets."""
+        left, right = self.locations
+        for side in (one, two):
+            if side is not None and isinstance(side.value, Undefined) and "line" in side.value.reason:
+                return side.value
+        given, missing = (
+            (left, right) if one is not None and not isinstance(one.value, Undefined) else (right, left)
+        )
+        return Undefined(
+            f"{name} has a value only where the branch up to line {given.line} runs, and none after the "
+            f"other (line {missing.line}): give it a value before the `if`"
+        )
+
+    def _value(self, name: str, one: Held, two: Held) -> AnyValue:
+        """Return what a location holds after the branches."""
+        if one.value is two.value:
+            if one.container is not None:
+                self._in_place(one.container.key)
+            return one.value
+        if why := difference(one, two, name):
+            if isinstance(one.value, Undefined) or isinstance(two.value, Undefined):
+                return one.value if isinstance(one.value, Undefined) else two.value
+            return Undefined(f"{why} after the branches of lines {self._lines}")
+        if one.container is not None and two.container is not None:
+            return self._container(name, one.container, two.container)
+        if one.children is not None and two.children is not None:
+            children = [self._value(name, x, y) for x, y in zip(one.children, two.children, strict=True)]
+            if all(new is old.value for new, old in zip(children, one.children, strict=True)):
+                return one.value
+            return rebuild(one.value, children)
+        return merge_leaf(name, one.value, two.value, self.moves)
+
+    def _container(self, name: str, one: Container, two: Container) -> object:
+        """Return the container that stands for two: one of them after one branch, one after the other."""
+        if one.key == two.key:  # tensors that share their registers
+            self._in_place(one.key)
+            return one.value
+        known = self._made.get((one.key, two.key))
+        if known is not None:
+            return known[2]
+        if isinstance(one.value, Node):
+            children = [self._value(name, x, y) for x, y in zip(one.held, two.held, strict=True)]
+            made = one.value.with_children(children, fresh=True)
+            self._made[one.key, two.key] = one, two, made
+            return made
+        made = empty_copy(one.value)
+        self._made[one.key, two.key] = one, two, made
+        children = [self._value(name, x, y) for x, y in zip(one.held, two.held, strict=True)]
+        set_contents(made, one.form, children)
+        return made
+
+    def _in_place(self, key: object) -> None:
+        """Join the contents that a container has after either branch."""
+        if key in self._joined:
+            return
+        self._joined.add(key)
+        one, two = self.left.containers.get(key), self.right.containers.get(key)
+        if one is None or two is None:
+            return  # only one branch reaches it
+        if one.form == two.form and all(
+            x.value is y.value and x.is_leaf for x, y in zip(one.held, two.held, strict=True)
+        ):
+            return
+        first = self.values.first.containers.get(key, one)
+        untraced = not any(form.holds_traced() for form in (first, one, two))
+        if key in self.values.first.of_globals and untraced:
+            return
+        name = one.name or "a variable"
+        if why := difference(Held(one.value, container=one), Held(two.value, container=two), name):
+            raise current().error(
+                f"{why} after the branches of lines {self._lines}: a list, dict or object that both branches "
+                "share keeps its form; add to it in both or in none"
+            )
+        children = [self._value(name, x, y) for x, y in zip(one.held, two.held, strict=True)]
+        if any(new is not old.value for new, old in zip(children, two.held, strict=True)):
+            set_contents(one.value, one.form, children)
+
+    def _note_aliases(self, names: dict[str, object] | None) -> None:
+        """Note the containers that became one location's, but may be another location's too."""
+        if self._made:
+            reach = self.values.in_reach(names)
+            parts = [(one.name, [one.value, two.value, made]) for one, two, made in self._made.values()]
+            made = [made for _, _, made in self._made.values()]
+            note_uncertain(parts, reach, f"the branches of lines {self._lines}", made)
+
+
+def merge_leaf(name: str, x: AnyValue, y: AnyValue, moves: MergeMoves) -> AnyValue:
+    """Return the value of one leaf after two branches; a register, if they differ, is added to `moves`."""
+    if is_same_value(x, y):
+        return x
+    if isinstance(x, Undefined) or isinstance(y, Undefined):
+        return x if isinstance(x, Undefined) else y
+    if isinstance(x, Scalar):
+        dtype = x.dtype
+    elif isinstance(y, Scalar):
+        dtype = y.dtype
+    elif is_number(x) and is_number(y):
+        dtype = f32 if float in (type(x), type(y)) else default_dtype(x)
+    else:
+        return Undefined(
+            f"{name} is {describe(x)} in one branch and {describe(y)} in the other: it must be alike"
+        )
+    a, b = (_as_dtype(value, dtype, name) for value in (x, y))
+    if isinstance(a, Undefined) or isinstance(b, Undefined):
+        return a if isinstance(a, Undefined) else b
+    register = Register(register_kind(dtype), name)
+    moves.append((register, (a, b)))
+    nonnegative = a.nonnegative and b.nonnegative
+    return Scalar(dtype, register, nonnegative=nonnegative)
+
+
+def _as_dtype(value: object, dtype: AnyValue, name: str) -> AnyValue:
+    """Return a branch's value as a Scalar of the merged dtype; undefined if it has another."""
+    if (isinstance(value, Scalar) and value.dtype == dtype) or is_number(value):
+        return convert_to_carried(value, dtype, name, "in one branch")
+    kind = dtype_name(value.dtype) if isinstance(value, Scalar) else describe(value)
+    return Undefined(
+        f"{name} is {dtype_name(dtype)} in one branch and {kind} in the other: convert one of them"
+    )

@@ -12,8 +12,7 @@ from lanewise.formats import Format
 from lanewise.lang.frontend.source import RewrittenFunction
 from lanewise.lang.memory.array import Array, ArrayType
 from lanewise.lang.memory.pointer import Pointer
-from lanewise.lang.trace.builder import Builder
-from lanewise.lang.trace.ir import Address, Symbol
+from lanewise.lang.trace.builder import Address, Builder, Symbol
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.types import (
     SCALARS,
@@ -124,7 +123,7 @@ def traced_argument(builder: Builder, parameter: Parameter) -> object:
 
 def _tensor_map(builder: Builder, parameter: Parameter, symbol: Symbol) -> object:
     """Return a tensor map inside the kernel: the generic address of its parameter."""
-    from lanewise.lang.hopper.tensor_map import TensorMap  # loaded where a kernel needs it
+    from lanewise.lang.hopper.tma import TensorMap  # loaded where a kernel needs it
 
     address = builder.define("mov.b64", "b64", symbol)
     generic = builder.define("cvta.param.u64", "b64", address, hint=parameter.name)

@@ -19,9 +19,8 @@ from lanewise.lang.frontend.control_flow import Runtime
 from lanewise.lang.frontend.heap import Scope, captured_names
 from lanewise.lang.frontend.rewrite import Unsupported, rewrite
 from lanewise.lang.memory.pointer import Pointer
-from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.builder import SourceLocation, current
 from lanewise.lang.trace.errors import KernelError
-from lanewise.lang.trace.ir import SourceLocation
 from lanewise.lang.trace.traced import RUNTIME_NAME
 from lanewise.lang.versions.source_text import SourceText
 

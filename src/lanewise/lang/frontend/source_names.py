@@ -7,7 +7,7 @@ from typing import Any
 
 from lanewise.lang.matrix.tensor_memory import TmemMatrix
 from lanewise.lang.memory.array import Array, Strided
-from lanewise.lang.trace.ir import Register, Symbol
+from lanewise.lang.trace.builder import Register, Symbol
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.ptx.model.source_names import (
     SourceArray,

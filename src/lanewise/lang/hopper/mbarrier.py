@@ -11,11 +11,9 @@ from typing import Any, NoReturn
 from lanewise.lang.hopper.cluster import rank_operand
 from lanewise.lang.memory.array import dynamic_shared, shared
 from lanewise.lang.memory.pointer import Pointer
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Address, Label, NotPredicate, Register, Symbol
-from lanewise.lang.trace.pytrees import Node
+from lanewise.lang.trace.builder import Address, Label, NotPredicate, Register, current
 from lanewise.lang.trace.scalar import Scalar, scalar
-from lanewise.lang.trace.traced import describe
+from lanewise.lang.trace.traced import Node, describe
 from lanewise.lang.trace.types import i32, pred, u32, u64
 
 #: Arrivals that a phase can count, and bytes that it can expect.
@@ -28,23 +26,14 @@ class Mbarrier(Node):
     """One barrier in shared memory: `init`, `arrive`, `expect`, `wait`, and the same one of another block."""
 
     __slots__ = ("pointer",)
+    CHILDREN = ("pointer",)
 
     def __init__(self, pointer: Pointer) -> None:
         self.pointer = pointer
 
-    def children(self) -> list[Any]:
-        return [self.pointer]
-
-    def with_children(self, children: list[Any], fresh: bool = False) -> Mbarrier:
-        return Mbarrier(children[0])
-
     def named(self, name: str) -> None:
         """Give the variable in the PTX the Python name that the barrier is bound to."""
-        _name_variable(self.pointer, name)
-
-    @property
-    def _address(self) -> Address:
-        return Address(self.pointer.base, self.pointer.offset)
+        self.pointer.name_variable(name)
 
     @property
     def _is_remote(self) -> bool:
@@ -60,13 +49,13 @@ class Mbarrier(Node):
         """Prepare the barrier for phases of `count` arrivals; one thread does it."""
         self._require_own("init")
         current().need("mbarrier", 80, "7.0")
-        current().emit("mbarrier.init.shared::cta.b64", self._address, _count(count, "init"))
+        current().emit("mbarrier.init.shared::cta.b64", self.pointer.operand, _count(count, "init"))
 
     def invalidate(self) -> None:
         """End the use as a barrier, so that its memory may serve for something else."""
         self._require_own("invalidate")
         current().need("mbarrier", 80, "7.0")
-        current().emit("mbarrier.inval.shared::cta.b64", self._address)
+        current().emit("mbarrier.inval.shared::cta.b64", self.pointer.operand)
 
     def arrive(self, count: object = 1, *, expect: object = None, scope: str = "") -> None:
         """Arrive `count` times; `expect` announces bytes that asynchronous copies of this phase bring.
@@ -85,14 +74,14 @@ class Mbarrier(Node):
         else:
             verb, operand = "arrive", _count(count, "arrive")
         space = "shared::cluster" if self._is_remote else "shared::cta"
-        builder.emit(f"mbarrier.{verb}.release.{level}.{space}.b64", "_", self._address, operand)
+        builder.emit(f"mbarrier.{verb}.release.{level}.{space}.b64", "_", self.pointer.operand, operand)
 
     def expect(self, bytes: object) -> None:
         """Announce bytes that asynchronous copies of this phase bring, without an arrival."""
         builder = current()
         builder.need("mbarrier.expect_tx", 90, "8.0")
         where = "cluster.shared::cluster" if self._is_remote else "cta.shared::cta"
-        builder.emit(f"mbarrier.expect_tx.relaxed.{where}.b64", self._address, _bytes(bytes, "expect"))
+        builder.emit(f"mbarrier.expect_tx.relaxed.{where}.b64", self.pointer.operand, _bytes(bytes, "expect"))
 
     def wait(self, parity: object, *, scope: str = "block") -> None:
         """Wait until the phase of a parity, 0 or 1, is complete; `scope` is block or cluster.
@@ -114,7 +103,7 @@ class Mbarrier(Node):
         builder.emit(
             f"mbarrier.try_wait.parity.acquire.{level}.shared::cta.b64",
             is_over,
-            self._address,
+            self.pointer.operand,
             _parity(parity),
         )
         return Scalar(pred, is_over)
@@ -132,9 +121,6 @@ class Mbarrier(Node):
         )
         return Mbarrier(Pointer(u64, "shared::cluster", address, 0, _BYTES))
 
-    def __repr__(self) -> str:
-        return f"<{self}>"
-
     def __str__(self) -> str:
         return f"an mbarrier in {self.pointer.space} memory"
 
@@ -143,19 +129,14 @@ class Mbarriers(Node):
     """An array of barriers in shared memory: `bars[i]`, with a Python or a traced index."""
 
     __slots__ = ("count", "pointer")
+    CHILDREN = ("pointer",)
 
     def __init__(self, pointer: Pointer, count: int) -> None:
         self.pointer, self.count = pointer, count
 
-    def children(self) -> list[Any]:
-        return [self.pointer]
-
-    def with_children(self, children: list[Any], fresh: bool = False) -> Mbarriers:
-        return Mbarriers(children[0], self.count)
-
     def named(self, name: str) -> None:
         """Give the variable in the PTX the Python name that the barriers are bound to."""
-        _name_variable(self.pointer, name)
+        self.pointer.name_variable(name)
 
     def __len__(self) -> int:
         return self.count
@@ -186,17 +167,8 @@ class Mbarriers(Node):
         for barrier in self:
             barrier.init(count)
 
-    def __repr__(self) -> str:
-        return f"<{self}>"
-
     def __str__(self) -> str:
         return f"{self.count} mbarriers in {self.pointer.space} memory"
-
-
-def _name_variable(pointer: Pointer, name: str) -> None:
-    """Give the variable that a pointer leads to a Python name, unless it has one."""
-    if isinstance(pointer.base, Symbol) and pointer.base.hint == "shared":
-        pointer.base.hint = name
 
 
 def mbarrier(count: int = 1, *, offset: int | None = None) -> Mbarriers:
@@ -211,17 +183,17 @@ def mbarrier(count: int = 1, *, offset: int | None = None) -> Mbarriers:
     return Mbarriers(dynamic_shared(u64, count, offset=offset).pointer, count)
 
 
-def barrier_address(barrier: object, what: str) -> Address:
-    """Return the address of this block's mbarrier, for an instruction that completes on it."""
+def barrier_address(barrier: object, what: str, may_be_remote: bool = False) -> Address:
+    """Return the address of this block's mbarrier, or another's, for an instruction that completes on it."""
     if isinstance(barrier, Mbarriers) and barrier.count == 1:
         barrier = barrier[0]
     if not isinstance(barrier, Mbarrier):
         raise current().error(
             f"{what} completes on an mbarrier, one of lw.mbarrier(n)[i]; not {describe(barrier)}"
         )
-    if barrier._is_remote:
+    if barrier._is_remote and not may_be_remote:
         raise current().error(f"{what} completes on an mbarrier of this block, not on a remote one")
-    return barrier._address
+    return barrier.pointer.operand
 
 
 def _scope(scope: str, what: str) -> str:

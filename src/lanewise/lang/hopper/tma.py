@@ -2,25 +2,109 @@
 
 Loads complete on an mbarrier, stores and reductions in groups of the thread that issues them. One thread
 issues a copy for its whole block. Coordinates and boxes are in the order of the array, outermost first.
+
+`lw.TensorMap[dtype, box, swizzle]` is the annotation of a parameter that takes a tensor map, and its value.
+What the 128 bytes mean, and how the host makes them, is `lw.tensor_map`; here is what a kernel knows of them.
 """
 
 from math import prod
 from typing import Any
 
-from lanewise.isa.matrix_descriptor import SwizzleMode
+from lanewise.errors import LanewiseError
+from lanewise.formats import Format
+from lanewise.isa.matrix_descriptor import SwizzleMode, swizzle_mode
 from lanewise.lang.hopper.mbarrier import Mbarrier, barrier_address
-from lanewise.lang.hopper.tensor_map import TensorMap
 from lanewise.lang.matrix.descriptor import byte_swizzle_mode
-from lanewise.lang.memory.addresses import SwizzledAddresses
 from lanewise.lang.memory.array import Array
 from lanewise.lang.memory.pointer import Pointer
-from lanewise.lang.memory.view import View
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Address, TensorAddress
+from lanewise.lang.memory.view import SwizzledAddresses, View
+from lanewise.lang.trace.builder import Address, Register, TensorAddress, current
 from lanewise.lang.trace.scalar import Scalar, scalar
-from lanewise.lang.trace.traced import describe
-from lanewise.lang.trace.types import dtype_name, i32, storage_bytes, u16, u32, u64
+from lanewise.lang.trace.traced import Traced, describe
+from lanewise.lang.trace.types import TensorMapType, dtype_name, i32, storage_bytes, u16, u32, u64
 from lanewise.layout import flatten, size, suffix_product
+
+#: Dimensions of a tensor, and elements of a box along each of them.
+_MOST_DIMENSIONS, _LONGEST_BOX = 5, 256
+#: The names of swizzles by the bytes that are swizzled.
+_SWIZZLES = {0: "none", 32: "32B", 64: "64B", 128: "128B"}
+
+
+class TensorMap(Traced):
+    """A tensor map inside a kernel: what lw.tma loads through and stores through; `nbytes` is a box's size.
+
+    The annotation says the element's format, the box (or only its rank) in the order of the array, and the
+    bytes that are swizzled, 0, 32, 64 or 128: `lw.TensorMap[lw.bf16, (128, 64), 128]`.
+    """
+
+    __slots__ = ("address", "kind", "name")
+
+    def __init__(self, kind: TensorMapType, address: Register, name: str) -> None:
+        self.kind, self.address, self.name = kind, address, name
+
+    def __class_getitem__(cls, what: object) -> TensorMapType:
+        entries = what if isinstance(what, tuple) else (what,)
+        usage = "lw.TensorMap[lw.bf16, (128, 64), 128] or lw.TensorMap[lw.bf16, 2]"
+        if not 2 <= len(entries) <= 3 or not isinstance(entries[0], Format):
+            raise LanewiseError(
+                "lw.TensorMap takes the element's format, the box or the rank, and perhaps the swizzle: "
+                f"{usage}"
+            )
+        dtype, box, swizzle = (*entries, None)[:3]
+        if isinstance(swizzle, int) and swizzle in _SWIZZLES:
+            swizzle = _SWIZZLES[swizzle]  # a number, since type checkers read text in annotations as code
+        elif swizzle is not None and swizzle not in _SWIZZLES.values():
+            raise LanewiseError(f"the swizzle of lw.TensorMap is 0, 32, 64 or 128 bytes, not {swizzle!r}")
+        if isinstance(box, int) and not isinstance(box, bool):
+            rank, box = box, None
+        elif isinstance(box, tuple | list):
+            rank, box = len(box), tuple(box)
+        else:
+            raise LanewiseError(f"the box of lw.TensorMap is a tuple, or its rank a number: {usage}")
+        if not 1 <= rank <= _MOST_DIMENSIONS:
+            raise LanewiseError(f"a tensor map has 1 to {_MOST_DIMENSIONS} dimensions, not {rank}")
+        if box is not None:
+            _check_box(dtype, box, swizzle)
+        return TensorMapType(dtype, rank, box, swizzle)
+
+    @property
+    def dtype(self) -> Format:
+        """The format of the tensor's elements."""
+        return self.kind.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of one box, which a load brings to shared memory."""
+        if self.kind.box is None:
+            raise current().error(
+                f"the box of {self.name} is not known while tracing: write it into the annotation, "
+                f"lw.TensorMap[lw.{dtype_name(self.dtype)}, (rows, columns)]"
+            )
+        return prod(self.kind.box) * storage_bytes(self.dtype)
+
+    def __str__(self) -> str:
+        return f"the tensor map {self.name!r}, {self.kind!r}"
+
+
+def _check_box(dtype: Format, box: tuple[Any, ...], swizzle: str | None) -> None:
+    """Raise an error for a box that no tensor map has."""
+    for extent in box:
+        if isinstance(extent, bool) or not isinstance(extent, int) or not 1 <= extent <= _LONGEST_BOX:
+            raise LanewiseError(
+                f"a box has 1 to {_LONGEST_BOX} elements along each dimension, not {extent!r}"
+            )
+    inner = box[-1] * storage_bytes(dtype)
+    if inner % 16:
+        raise LanewiseError(
+            f"the innermost extent of a box is a multiple of 16 bytes; {box[-1]} of {dtype.name} are {inner}"
+        )
+    if swizzle not in (None, "none") and inner > swizzle_mode(swizzle).row_bytes:
+        widest = swizzle_mode(swizzle).row_bytes
+        raise LanewiseError(
+            f"with the {swizzle} swizzle the innermost extent of a box is at most {widest} bytes, "
+            f"{widest // storage_bytes(dtype)} of {dtype.name}; not {box[-1]}"
+        )
+
 
 __all__ = ["commit", "copy", "load", "prefetch", "prefetch_map", "reduce", "store", "wait"]
 
@@ -56,16 +140,16 @@ def load(
     builder.need("cp.async.bulk.tensor", 90, "8.0")
     tensor = _tensor_address(map, coordinates, "lw.tma.load")
     address = _box_address(target, map, "the target of lw.tma.load")
-    modifiers, operands = "", [address, tensor, _barrier_of(barrier, cta_group)]
+    modifiers, operands = "", [address, tensor, barrier_address(barrier, "lw.tma.load", cta_group == 2)]
     if multicast is not None:
         modifiers += ".multicast::cluster"
         operands.append(multicast_mask(multicast))
-    operands += _hint(cache)
-    hint = ".L2::cache_hint" if cache is not None else ""
-    builder.emit(
+    hint = _hint(cache)
+    _emit(
         f"cp.async.bulk.tensor.{map.kind.rank}d.shared::cluster.global.tile"
-        f".mbarrier::complete_tx::bytes{modifiers}{_group(cta_group)}{hint}",
-        *operands,
+        f".mbarrier::complete_tx::bytes{modifiers}{_group(cta_group)}",
+        operands,
+        hint,
     )
 
 
@@ -78,9 +162,8 @@ def store(map: Any, coordinates: object, source: object, *, cache: object = None
     builder.need("cp.async.bulk.tensor", 90, "8.0")
     tensor = _tensor_address(map, coordinates, "lw.tma.store")
     address = _box_address(source, map, "the source of lw.tma.store")
-    hint = ".L2::cache_hint" if cache is not None else ""
-    opcode = f"cp.async.bulk.tensor.{map.kind.rank}d.global.shared::cta.tile.bulk_group{hint}"
-    builder.emit(opcode, tensor, address, *_hint(cache))
+    opcode = f"cp.async.bulk.tensor.{map.kind.rank}d.global.shared::cta.tile.bulk_group"
+    _emit(opcode, [tensor, address], _hint(cache))
 
 
 def reduce(operation: str, map: Any, coordinates: object, source: object, *, cache: object = None) -> None:
@@ -91,14 +174,8 @@ def reduce(operation: str, map: Any, coordinates: object, source: object, *, cac
         raise builder.error(f"lw.tma.reduce knows {', '.join(_REDUCTIONS)}; not {operation!r}")
     tensor = _tensor_address(map, coordinates, "lw.tma.reduce")
     address = _box_address(source, map, "the source of lw.tma.reduce")
-    hint = ".L2::cache_hint" if cache is not None else ""
-    rank = map.kind.rank
-    builder.emit(
-        f"cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.{operation}.tile.bulk_group{hint}",
-        tensor,
-        address,
-        *_hint(cache),
-    )
+    opcode = f"cp.reduce.async.bulk.tensor.{map.kind.rank}d.global.shared::cta.{operation}.tile.bulk_group"
+    _emit(opcode, [tensor, address], _hint(cache))
 
 
 def prefetch(map: Any, coordinates: object, *, cache: object = None) -> None:
@@ -106,9 +183,7 @@ def prefetch(map: Any, coordinates: object, *, cache: object = None) -> None:
     builder = current()
     builder.need("cp.async.bulk.prefetch.tensor", 90, "8.0")
     tensor = _tensor_address(map, coordinates, "lw.tma.prefetch")
-    hint = ".L2::cache_hint" if cache is not None else ""
-    opcode = f"cp.async.bulk.prefetch.tensor.{map.kind.rank}d.L2.global.tile{hint}"
-    builder.emit(opcode, tensor, *_hint(cache))
+    _emit(f"cp.async.bulk.prefetch.tensor.{map.kind.rank}d.L2.global.tile", [tensor], _hint(cache))
 
 
 def prefetch_map(map: object) -> None:
@@ -135,7 +210,7 @@ def copy(
         raise builder.error(f"lw.tma.copy moves a multiple of {_BULK_ALIGNMENT} bytes, not {count.constant}")
     for pointer in (to, of):
         _require_alignment(pointer, _BULK_ALIGNMENT, "lw.tma.copy")
-    addresses = [Address(to.base, to.offset), Address(of.base, of.offset), count.operand]
+    addresses = [to.operand, of.operand, count.operand]
     spaces = (to.space, of.space)
     if multicast is not None and spaces != ("shared", "global"):
         raise builder.error("multicast= is for copies from global to shared memory")
@@ -154,7 +229,7 @@ def copy(
             raise builder.error(
                 "a copy to another block completes on an mbarrier of that block: bars[i].remote(rank)"
             )
-        addresses.append(Address(barrier.pointer.base, barrier.pointer.offset))
+        addresses.append(barrier.pointer.operand)
         builder.emit("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes", *addresses)
     else:
         raise builder.error(
@@ -239,7 +314,7 @@ def _box_address(tensor: object, map: TensorMap, what: str) -> Address:
             f"{what} has elements of {dtype_name(pointer.dtype)}, and {map} of {dtype_name(map.dtype)}"
         )
     _require_alignment(pointer, _BOX_ALIGNMENT, what)
-    return Address(pointer.base, pointer.offset)
+    return pointer.operand
 
 
 def _require_box(view: View, map: TensorMap, what: str) -> None:
@@ -305,13 +380,6 @@ def _group(cta_group: int | None) -> str:
     return word
 
 
-def _barrier_of(barrier: object, cta_group: int | None) -> Address:
-    """Return the address of the mbarrier of a load: this block's, or the pair's other block's."""
-    if cta_group == 2 and isinstance(barrier, Mbarrier):
-        return Address(barrier.pointer.base, barrier.pointer.offset)
-    return barrier_address(barrier, "lw.tma.load")
-
-
 def multicast_mask(mask: object) -> object:
     """Return the operand for a mask of blocks of the cluster, 16 bits."""
     bits = scalar(mask, None, "multicast=")
@@ -323,6 +391,11 @@ def multicast_mask(mask: object) -> object:
         given = bits.constant if bits.constant is not None else describe(bits)
         raise current().error(f"multicast= is a mask of the cluster's blocks, 16 bits and not 0; not {given}")
     return current().define("mov.b16", "b16", str(bits.constant))
+
+
+def _emit(opcode: str, operands: list[Any], hint: list[object]) -> None:
+    """Emit a copy by a tensor map, with a cache policy if there is one."""
+    current().emit(f"{opcode}.L2::cache_hint" if hint else opcode, *operands, *hint)
 
 
 def _hint(cache: object) -> list[object]:

@@ -4,8 +4,7 @@ The product itself is an instruction of the catalogue, emitted by `matrix/wgmma.
 """
 
 from lanewise.lang.intrinsics.sync import FULL, mask_operand
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Register, ResultPair
+from lanewise.lang.trace.builder import Register, ResultPair, current
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.traced import describe
 from lanewise.lang.trace.types import pred

@@ -8,7 +8,6 @@ from lanewise.isa.multiprocessor import TORN_IN_CLUSTERS
 from lanewise.lang.intrinsics.sync import scope_name
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Address
 from lanewise.lang.trace.scalar import Scalar, scalar
 from lanewise.lang.trace.traced import describe
 from lanewise.lang.trace.types import PAIRS, dtype_name, i32, i64, is_int, register_kind, u32, u64
@@ -38,9 +37,7 @@ def _atomic(name: str, pointer: object, values: tuple[object, ...], scope: str, 
     operands = [scalar(value, dtype, f"lw.atomic_{name}").in_register for value in values]
     space = f".{pointer.space}" if pointer.space else ""
     opcode = f"atom.{_ORDERS[order]}.{scope}{space}.{name}{_type(name, pointer)}"
-    previous = builder.result(
-        opcode, register_kind(dtype), Address(pointer.base, pointer.offset), *operands, hint="old"
-    )
+    previous = builder.result(opcode, register_kind(dtype), pointer.operand, *operands, hint="old")
     return Scalar(dtype, previous)
 
 

@@ -1,13 +1,12 @@
 """cp.async: copies from global to shared memory that run on while the kernel computes.
 
-Tiled copies that use them are in `tiles/copy_atoms.py`.
+Tiled copies that use them are in `tiles/copy.py`.
 """
 
 from typing import Any
 
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Address
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.traced import describe
 from lanewise.lang.trace.types import u32
@@ -40,7 +39,7 @@ def cp_async(dst: Any, src: Any, bytes: int = 16, src_bytes: object = None, cach
             more = [str(src_bytes)]
         else:
             raise builder.error(f"src_bytes is 0 to {bytes}, not {src_bytes!r}")
-    addresses = (Address(dst.base, dst.offset), Address(src.base, src.offset))
+    addresses = (dst.operand, src.operand)
     builder.emit(f"cp.async.{cache}.shared.global", *addresses, str(bytes), *more)
 
 

@@ -7,9 +7,8 @@ import re
 from pathlib import Path
 
 from lanewise.formats import Format, bf16, f16, f32, f64
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.compare import as_predicate
-from lanewise.lang.trace.ir import Address, CallOperands, Label, Register, Symbol, Variable
+from lanewise.lang.trace.builder import Address, CallOperands, Label, Register, Symbol, Variable, current
+from lanewise.lang.trace.operators import as_predicate
 from lanewise.lang.trace.scalar import Scalar, scalar
 from lanewise.lang.trace.traced import Traced, describe
 from lanewise.lang.trace.types import i32, is_int, pred, u64

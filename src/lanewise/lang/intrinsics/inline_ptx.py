@@ -9,8 +9,7 @@ from typing import Any
 from lanewise.formats import Format
 from lanewise.isa import arch_number
 from lanewise.lang.memory.pointer import Pointer
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import InlineText, Register
+from lanewise.lang.trace.builder import InlineText, Register, current
 from lanewise.lang.trace.scalar import Scalar, scalar
 from lanewise.lang.trace.types import register_kind
 

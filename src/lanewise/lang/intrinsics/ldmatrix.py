@@ -6,16 +6,13 @@ They are emitted by `matrix/emit.py`.
 from functools import cache
 from typing import Any
 
-from lanewise.isa import Instruction, instruction
+from lanewise.isa import instruction
 from lanewise.lang.matrix.emit import emit
 from lanewise.lang.matrix.fragment import Fragment
 from lanewise.lang.trace.builder import current
 
-
-@cache
-def _instruction(text: str) -> Instruction:
-    """Return an instruction of the catalogue, looked up once."""
-    return instruction(text)
+#: An instruction of the catalogue, looked up once.
+_instruction = cache(instruction)
 
 
 def _matrix_count(num: int, what: str) -> int:

@@ -7,21 +7,20 @@ import math
 from typing import Any
 
 from lanewise.formats import Format, bf16, f16, f32, f64
-from lanewise.lang.trace.arithmetic import absolute, mul
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.division import floordiv
-from lanewise.lang.trace.operators import NARROW, compute, number_operand, refuse_dtype, same_dtype_operands
+from lanewise.lang.trace.operators import (
+    NARROW,
+    absolute,
+    compute,
+    floordiv,
+    mul,
+    number_operand,
+    refuse_dtype,
+    same_dtype_operands,
+)
 from lanewise.lang.trace.scalar import Scalar, literal, scalar
 from lanewise.lang.trace.traced import Traced, describe, is_number, plain_number
-from lanewise.lang.trace.types import (
-    PAIRS,
-    dtype_name,
-    i32,
-    is_float,
-    is_int,
-    pred,
-    u32,
-)
+from lanewise.lang.trace.types import PAIRS, dtype_name, i32, is_float, is_int, pred, u32
 
 _LOG2_E = math.log2(math.e)
 
@@ -144,12 +143,13 @@ def _extreme(name: str, values: tuple[Any, ...], nan: bool) -> object:
     """Return the least or the greatest of several values, by one instruction for each after the first."""
     if len(values) < 2:
         raise current().error(f"lw.{name} takes two values or more")
+    of_numbers: Any = min if name == "min" else max
     if not any(isinstance(value, Traced) for value in values):
-        return (min_ if name == "min" else max_)(values)
+        return of_numbers(values)
     extreme = values[0]
     for value in values[1:]:
         if not isinstance(extreme, Traced) and not isinstance(value, Traced):
-            extreme = (min_ if name == "min" else max_)((extreme, value))
+            extreme = of_numbers((extreme, value))
             continue
         a, b = same_dtype_operands(name, extreme, value)
         dtype = a.dtype
@@ -170,9 +170,6 @@ def _extreme(name: str, values: tuple[Any, ...], nan: bool) -> object:
         nonnegative = a.nonnegative and b.nonnegative if name == "min" else a.nonnegative or b.nonnegative
         extreme = compute(dtype, opcode, a.operand, b.operand, nonnegative=nonnegative)
     return extreme
-
-
-min_, max_ = min, max
 
 
 def minimum(*values: object, nan: bool = False) -> Any:

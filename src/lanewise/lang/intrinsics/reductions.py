@@ -23,13 +23,11 @@ from lanewise.lang.intrinsics.warp import (
     shfl_xor_sync,
 )
 from lanewise.lang.memory.array import Array, shared
-from lanewise.lang.trace.builder import arch, current
-from lanewise.lang.trace.compare import where
-from lanewise.lang.trace.ir import Operation
-from lanewise.lang.trace.pytrees import Snapshot, map_leaves
+from lanewise.lang.trace.builder import Operation, arch, current
+from lanewise.lang.trace.operators import where
 from lanewise.lang.trace.scalar import Scalar, literal, scalar
 from lanewise.lang.trace.special_registers import block_dim, lane_id, thread_rank, warp_id
-from lanewise.lang.trace.traced import describe
+from lanewise.lang.trace.traced import Snapshot, describe, map_leaves
 from lanewise.lang.trace.types import i32, is_float, pred, u32
 
 WARP = 32
@@ -158,8 +156,7 @@ def _exchanged(value: object, writes: Scalar) -> tuple[object, Scalar]:
     index = minimum(lane_id(), warps - 1)
     loaded = [array[index] for array in slots]
     exchanged = kept.build(
-        [new != 0 if old.dtype is pred else new for old, new in zip(kept.leaves, loaded, strict=True)],
-        fresh=True,
+        new != 0 if old.dtype is pred else new for old, new in zip(kept.leaves, loaded, strict=True)
     )
     if current().in_loop:
         syncthreads()  # the next round of the loop writes here again
@@ -207,7 +204,7 @@ def _better(largest: bool, a: Any, b: Any) -> object:
 def _with_index(value: object, op: object, index: Callable[[], Scalar]) -> object:
     """Return a value as traced numbers; for argmax and argmin, as a pair with the index beside it."""
     kept = Snapshot(value)
-    value = kept.build([scalar(leaf, None, "a reduction") for leaf in kept.leaves], fresh=True)
+    value = kept.build(scalar(leaf, None, "a reduction") for leaf in kept.leaves)
     if op not in ("argmax", "argmin"):
         return value
     if isinstance(value, Scalar):
@@ -225,7 +222,7 @@ def _initial(value: object, op: object, initial: object) -> object:
         what = op if isinstance(op, str) else "a function"
         raise current().error(f"an exclusive scan with {what} needs initial=…, which its first lane gets")
     kept = Snapshot(value)
-    return kept.build([_neutral(leaf, op) for leaf in kept.leaves], fresh=True)
+    return kept.build(_neutral(leaf, op) for leaf in kept.leaves)
 
 
 def _neutral(leaf: Scalar, op: str) -> Scalar:

@@ -6,12 +6,10 @@
 from typing import Any
 
 from lanewise.lang.intrinsics.sync import FULL, mask_operand
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.compare import as_predicate
-from lanewise.lang.trace.ir import Register, ResultPair
-from lanewise.lang.trace.pytrees import is_node, map_leaves
+from lanewise.lang.trace.builder import Register, ResultPair, current
+from lanewise.lang.trace.operators import as_predicate
 from lanewise.lang.trace.scalar import Scalar, scalar
-from lanewise.lang.trace.traced import Traced, describe
+from lanewise.lang.trace.traced import Traced, describe, is_node, map_leaves
 from lanewise.lang.trace.types import i32, is_int, pred, register_kind, u32
 
 #: The clamp value of each mode of shfl.sync, in its lowest five bits.

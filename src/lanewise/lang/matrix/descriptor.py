@@ -24,15 +24,13 @@ from lanewise.isa.matrix_descriptor import (
     piece_grid,
     swizzle_mode,
 )
-from lanewise.lang.memory.addresses import SwizzledAddresses
 from lanewise.lang.memory.array import Array
 from lanewise.lang.memory.layout_index import offsets
 from lanewise.lang.memory.pointer import Pointer
-from lanewise.lang.memory.view import View
+from lanewise.lang.memory.view import SwizzledAddresses, View
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.pytrees import Node
 from lanewise.lang.trace.scalar import Scalar, scalar
-from lanewise.lang.trace.traced import describe
+from lanewise.lang.trace.traced import Node, describe
 from lanewise.lang.trace.types import dtype_name, storage_bytes, u64
 from lanewise.layout import Layout, Swizzle
 
@@ -59,21 +57,10 @@ class Descriptor(Node):
     """
 
     __slots__ = ("bits", "described", "origin")
+    CHILDREN = ("bits",)
 
     def __init__(self, bits: Scalar, described: DescribedLayout, origin: tuple[int, int] = (0, 0)) -> None:
         self.bits, self.described, self.origin = bits, described, origin
-
-    def children(self) -> list[Any]:
-        return [self.bits]
-
-    def with_children(self, children: list[Any], fresh: bool = False) -> Descriptor:
-        return Descriptor(children[0], self.described, self.origin)
-
-    def same_kind(self, other: object) -> bool:
-        return isinstance(other, Descriptor) and (self.described, self.origin) == (
-            other.described,
-            other.origin,
-        )
 
     @property
     def dtype(self) -> Format:
@@ -115,7 +102,8 @@ class Descriptor(Node):
                 if mode < 2:
                     origin[mode] += place
             else:
-                bits = bits + self._traced_step(mode, place, size)
+                step = offsets(layout[mode].shape, layout[mode].stride, place).get((), 0)
+                bits = bits + self._in_pieces(scalar(step) * size)
         return Descriptor(bits, self.described, (origin[0], origin[1]))
 
     def advanced(self, elements: Any) -> Descriptor:
@@ -128,12 +116,6 @@ class Descriptor(Node):
                 )
             return Descriptor(self.bits + elements * size // PIECE_BYTES, self.described, self.origin)
         return Descriptor(self.bits + self._in_pieces(elements * size), self.described, self.origin)
-
-    def _traced_step(self, mode: int, coordinate: Scalar, size: int) -> Scalar:
-        """Return how far a traced coordinate leads, in units of a descriptor's address."""
-        layout = self.described.layout[mode]
-        step = scalar(offsets(layout.shape, layout.stride, coordinate).get((), 0)) * size
-        return self._in_pieces(step)
 
     def _in_pieces(self, step: Scalar) -> Scalar:
         """Return a traced number of bytes in the unit of a descriptor's address."""
@@ -165,9 +147,6 @@ class Descriptor(Node):
             raise current().error(f"{what}: {error}") from None
         if reason:
             raise current().error(f"{what} reads {rows} × {k} elements, and {self} {reason}")
-
-    def __repr__(self) -> str:
-        return f"<{self}>"
 
     def __str__(self) -> str:
         mine = self.described

@@ -1,6 +1,6 @@
 """The catalogue's instructions emitting themselves in a kernel: mma, ldmatrix, stmatrix and movmatrix.
 
-`Instruction.__call__` comes here when an operand is traced. WMMA has functions of its own in `wmma/`.
+`Instruction.__call__` comes here when an operand is traced. WMMA has functions of its own in `wmma.py`.
 """
 
 from typing import Any
@@ -10,10 +10,8 @@ from lanewise.isa import Instruction, arch_number
 from lanewise.isa.asynchronous.products import Tcgen05Instruction
 from lanewise.lang.matrix.fragment import Fragment, full_fragment, operand_registers
 from lanewise.lang.memory.pointer import Pointer
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Address, Register
-from lanewise.lang.trace.packed_register import register_dtype
-from lanewise.lang.trace.scalar import Scalar, scalar
+from lanewise.lang.trace.builder import Address, Register, current
+from lanewise.lang.trace.scalar import Scalar, register_dtype, scalar
 from lanewise.lang.trace.traced import describe
 from lanewise.lang.trace.types import f16x2, register_kind, u32
 
@@ -119,7 +117,7 @@ def _shared_address(pointer: object, instruction: Instruction) -> Address:
     if pointer.space != "shared":
         raise current().error(f"{instruction.text} takes a pointer to shared memory, not {pointer}")
     pointer.require_together(_ROW_BYTES, f"the elements of a row of {instruction.text}")
-    return Address(pointer.base, pointer.offset)
+    return pointer.operand
 
 
 def load_matrices(instruction: Instruction, pointer: object) -> Fragment:

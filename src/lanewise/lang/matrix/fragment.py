@@ -11,14 +11,12 @@ from typing import Any
 
 from lanewise.formats import Format, f32
 from lanewise.isa import Operand
-from lanewise.lang.matrix.element_coordinates import element_coordinates
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Register
-from lanewise.lang.trace.packed_register import pack_register, register_dtype, unpack_register
-from lanewise.lang.trace.pytrees import Node
-from lanewise.lang.trace.scalar import Scalar, scalar
-from lanewise.lang.trace.traced import Traced, describe, refuse
+from lanewise.lang.trace.builder import Register, current
+from lanewise.lang.trace.scalar import Scalar, pack_register, register_dtype, scalar, unpack_register
+from lanewise.lang.trace.special_registers import lane_id, thread_rank
+from lanewise.lang.trace.traced import Node, Traced, describe, refuse
 from lanewise.lang.trace.types import dtype_name, register_kind, u16, u32
+from lanewise.layout import flatten
 
 
 def element_dtype(operand: Operand) -> Format:
@@ -162,9 +160,6 @@ class Fragment(Node):
         """Return (row, column) in the matrix of this lane's `index`-th element."""
         return element_coordinates(self.operand, index)
 
-    def __repr__(self) -> str:
-        return f"<{self}>"
-
     def __str__(self) -> str:
         return f"the fragment of {self.operand.title}"
 
@@ -263,3 +258,32 @@ def _difference(a: Operand, b: Operand) -> str:
     if a.shape != b.shape:
         return f"it is {a.rows}×{a.cols}, here {b.rows}×{b.cols}"
     return f"(lane, value) → element is {a.layout}, here {b.layout}"
+
+
+#: Threads that hold an operand together.
+_WARP, _WARPGROUP = 32, 128
+
+
+def element_coordinates(operand: Operand, index: int) -> tuple[Scalar, Scalar]:
+    """Return (row, column) of this lane's `index`-th element of an operand."""
+    if operand.thr_id is not None or operand.threads not in (_WARP, _WARPGROUP):
+        raise current().error(
+            f"{operand.title}: places of elements are known for operands of one warp or warpgroup"
+        )
+    outer = operand.cols if operand.transposed else operand.rows
+    lane = lane_id() if operand.threads == _WARP else thread_rank() % _WARPGROUP
+    inner: Any = 0
+    high: Any = 0
+    shapes, strides = flatten(operand.layout[0].shape), flatten(operand.layout[0].stride)
+    left: object = lane
+    for number, (shape, stride) in enumerate(zip(shapes, strides, strict=True)):
+        last = number == len(shapes) - 1
+        digit, left = (left, 0) if last else (left % shape, left // shape)
+        # each mode of the lane runs along the rows or along the columns, never across both
+        if stride % outer == 0:
+            high = high + digit * (stride // outer)
+        else:
+            inner = inner + digit * stride
+    more, less = divmod(operand.layout[1](index), outer)
+    inner, high = inner + less, high + more
+    return (high, inner) if operand.transposed else (inner, high)

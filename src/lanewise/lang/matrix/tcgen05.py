@@ -11,11 +11,9 @@ from lanewise.errors import LanewiseError
 from lanewise.isa.asynchronous.products import Tcgen05Instruction
 from lanewise.isa.matrix_descriptor import TCGEN05_VERSION, Major
 from lanewise.lang.matrix.descriptor import Descriptor
-from lanewise.lang.matrix.tcgen05_forms import require_tcgen05
-from lanewise.lang.matrix.tensor_memory import TmemMatrix
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.compare import as_predicate
-from lanewise.lang.trace.ir import Address
+from lanewise.lang.matrix.tensor_memory import TmemMatrix, require_tcgen05
+from lanewise.lang.trace.builder import Address, current
+from lanewise.lang.trace.operators import as_predicate
 from lanewise.lang.trace.scalar import Scalar, scalar
 from lanewise.lang.trace.traced import describe
 from lanewise.lang.trace.types import u32, u64

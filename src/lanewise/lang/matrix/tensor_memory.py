@@ -1,24 +1,51 @@
-"""Matrices in tensor memory: what a warp loads and stores of them, and which element a thread holds.
+"""Tensor memory: which forms of tcgen05 a kernel may have, and matrices that warps load and store.
 
-Allocation is in `blackwell/tmem.py`; where the accumulators of tcgen05.mma lie is decided in
-`isa/tensor_memory/accumulators.py`.
+Allocation is in `blackwell/tmem.py`, the product in `tcgen05.py`; where the accumulators of tcgen05.mma lie
+is decided in `isa/tensor_memory/accumulators.py`.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from lanewise.errors import IllegalInstruction
 from lanewise.formats import Format
+from lanewise.isa.asynchronous import async_instruction
 from lanewise.isa.tensor_memory.accumulators import LANES, PARTITION, regions
-from lanewise.lang.matrix.tcgen05_forms import emit_tcgen05
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.ir import Address, Register
-from lanewise.lang.trace.packed_register import pack_register, register_dtype, unpack_register
-from lanewise.lang.trace.pytrees import Node
-from lanewise.lang.trace.scalar import Scalar, scalar
+from lanewise.lang.trace.builder import Address, Register, current
+from lanewise.lang.trace.scalar import Scalar, pack_register, register_dtype, scalar, unpack_register
 from lanewise.lang.trace.special_registers import lane_id, warp_id
-from lanewise.lang.trace.traced import describe
+from lanewise.lang.trace.traced import Node, describe
 from lanewise.lang.trace.types import dtype_name, register_kind, u32
+
+#: The target of kernels that are traced for no arch.
+_TARGET = "sm_100a"
+
+
+def emit_tcgen05(text: str, *operands: object) -> None:
+    """Emit a form of tcgen05, and note which targets have it."""
+    require_tcgen05(text)
+    current().emit(text, *operands)
+
+
+def require_tcgen05(text: str) -> None:
+    """Note that the kernel has a form of tcgen05; an error if the arch that is traced for lacks it."""
+    builder, instruction = current(), async_instruction(text)
+    try:
+        arch = instruction.require(builder.arch or _TARGET)
+    except IllegalInstruction as error:
+        raise builder.error(f'{error}: launch or trace the kernel with arch="{_TARGET}"') from None
+    builder.need_specific(text, arch, instruction.since)
+
+
+def group_word(cta_group: object) -> str:
+    """Return the word of an instruction of one block, or of a pair of blocks."""
+    if isinstance(cta_group, bool) or cta_group not in (1, 2):
+        raise current().error(
+            f"cta_group is 1 (this block) or 2 (the pair of blocks of a cluster), not {describe(cta_group)}"
+        )
+    return f"cta_group::{cta_group}"
+
 
 #: Registers of a thread that one load or store moves at most.
 _MOST_REGISTERS = 128
@@ -74,19 +101,10 @@ class TmemMatrix(Node):
     """
 
     __slots__ = ("address", "dtype", "slot_bits", "spread")
+    CHILDREN = ("address",)
 
     def __init__(self, address: Scalar, dtype: Format, spread: Spread, slot_bits: int = 32) -> None:
         self.address, self.dtype, self.spread, self.slot_bits = address, dtype, spread, slot_bits
-
-    def children(self) -> list[Any]:
-        return [self.address]
-
-    def with_children(self, children: list[Any], fresh: bool = False) -> TmemMatrix:
-        return TmemMatrix(children[0], self.dtype, self.spread, self.slot_bits)
-
-    def same_kind(self, other: object) -> bool:
-        mine = (self.dtype, self.spread, self.slot_bits)
-        return isinstance(other, TmemMatrix) and mine == (other.dtype, other.spread, other.slot_bits)
 
     @property
     def columns(self) -> int:
@@ -166,9 +184,6 @@ class TmemMatrix(Node):
         address: Scalar = self.address + quarter + further
         return address
 
-    def __repr__(self) -> str:
-        return f"<{self}>"
-
     def __str__(self) -> str:
         spread = self.spread
         rows = spread.rows if spread.parts > 1 else spread.rows * LANES // spread.lanes
@@ -216,9 +231,6 @@ class TmemRow(Node):
         """Return (row, column) of an element in the matrix that it was loaded from."""
         spread, column = self.place
         return spread.place(warp_id() % WARPS * PARTITION + lane_id(), column + index)
-
-    def __repr__(self) -> str:
-        return f"<{self}>"
 
     def __str__(self) -> str:
         return f"{len(self)} elements of {dtype_name(self.dtype)} from tensor memory"

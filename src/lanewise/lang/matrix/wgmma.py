@@ -10,7 +10,7 @@ from lanewise.isa import Instruction
 from lanewise.lang.matrix.descriptor import Descriptor
 from lanewise.lang.matrix.fragment import Fragment, operand_registers, same_register_layout
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.compare import as_predicate
+from lanewise.lang.trace.operators import as_predicate
 from lanewise.lang.trace.scalar import Scalar, scalar
 from lanewise.lang.trace.traced import Traced, describe
 from lanewise.lang.trace.types import u32, u64

@@ -1,26 +1,25 @@
 """Arrays of a kernel: shared, dynamic shared and local memory, and tensors, all indexed through layouts.
 
 The index of an element is computed in `layout_index.py`; a slice of an array is a `View` of `view.py`.
+`lw.vectorized(pointer, width)` counts memory in groups of elements that one load or store moves: `p.load(8)`
+and `p.store(…)` do the same at one address and trust its alignment; here it must be known.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format
-from lanewise.isa.launch_limits import MOST_SHARED_BYTES
-from lanewise.lang.memory.addresses import StridedAddresses, SwizzledAddresses
-from lanewise.lang.memory.layout_index import UNKNOWN, index_of
+from lanewise.isa.multiprocessor import MOST_SHARED_BYTES
+from lanewise.lang.memory.layout_index import UNKNOWN, index_of, piece_at
 from lanewise.lang.memory.pointer import Pointer
-from lanewise.lang.memory.swizzle import piece_at
-from lanewise.lang.memory.view import View
-from lanewise.lang.trace.builder import current, tracing
-from lanewise.lang.trace.ir import Symbol, Variable
-from lanewise.lang.trace.pytrees import Node
+from lanewise.lang.memory.view import StridedAddresses, SwizzledAddresses, View
+from lanewise.lang.trace.builder import Symbol, Variable, current, tracing
 from lanewise.lang.trace.scalar import Scalar
-from lanewise.lang.trace.traced import describe
+from lanewise.lang.trace.traced import Node, describe
 from lanewise.lang.trace.types import Ptr, dtype_name, pred, storage_bytes, written_as
 from lanewise.layout import (
     ComposedLayout,
@@ -64,6 +63,7 @@ class Array(Node):
     """
 
     __slots__ = ("layout", "pointer")
+    CHILDREN = ("pointer",)
 
     def __init__(self, pointer: Pointer, layout: Any) -> None:
         self.pointer, self.layout = pointer, layout
@@ -73,15 +73,6 @@ class Array(Node):
         if not isinstance(dtype, Format) or layout is None:
             raise LanewiseError("lw.Array[dtype, layout] takes a format and a layout or a shape")
         return ArrayType(Ptr(dtype, storage_bytes(dtype)), as_layout(layout))
-
-    def children(self) -> list[Any]:
-        return [self.pointer]
-
-    def with_children(self, children: list[Any], fresh: bool = False) -> Array:
-        return Array(children[0], self.layout)
-
-    def same_kind(self, other: Any) -> bool:
-        return isinstance(other, Array) and self.layout == other.layout
 
     @property
     def dtype(self) -> Format:
@@ -105,9 +96,7 @@ class Array(Node):
 
     def named(self, name: str) -> None:
         """Give the variable in the PTX the Python name that the array is bound to."""
-        base = self.pointer.base
-        if isinstance(base, Symbol) and base.hint in ("shared", "local"):
-            base.hint = name
+        self.pointer.name_variable(name)
 
     def index(self, *coordinates: Nested) -> Any:
         """Return the index of a coordinate, in elements, as the layout gives it."""
@@ -159,9 +148,6 @@ class Array(Node):
 
     def __iter__(self) -> Any:
         raise current().error("an array is not iterated over: index it in a loop")
-
-    def __repr__(self) -> str:
-        return f"<{self}>"
 
     def __str__(self) -> str:
         return f"an array of {dtype_name(self.dtype)} in {self.space} memory, {self.layout}"
@@ -303,3 +289,66 @@ def tensor(pointer: Any, layout: Any, *, swizzle: Swizzle | None = None) -> Arra
     if isinstance(layout, tuple) and len(layout) == 2 and isinstance(layout[1], tuple):
         return Array(pointer, Strided(*layout))
     return Array(pointer, as_layout(layout, swizzle))
+
+
+#: Bytes that one load or store moves at most.
+_WIDEST = 16
+
+
+class Vectors(Node):
+    """Memory as groups of `width` elements: `v[i]` loads one as a tuple, `v[i] = values` stores one."""
+
+    __slots__ = ("pointer", "width")
+    CHILDREN = ("pointer",)
+
+    def __init__(self, pointer: Pointer, width: int) -> None:
+        self.pointer, self.width = pointer, width
+
+    def ptr(self, index: object) -> Pointer:
+        """Return the pointer to the first element of a group."""
+        return self.pointer.moved(index, self.width * self.pointer.size)
+
+    def __getitem__(self, index: object) -> tuple[Scalar, ...]:
+        elements = self.ptr(index).load(self.width)
+        return elements if isinstance(elements, tuple) else (elements,)
+
+    def __setitem__(self, index: object, values: Iterable[object]) -> None:
+        items = tuple(values) if isinstance(values, Iterable) else (values,)
+        if len(items) != self.width:
+            raise current().error(f"a group has {self.width} elements, and {len(items)} are stored")
+        self.ptr(index).store(items)
+
+    def __iter__(self) -> Any:
+        raise current().error("the number of groups is not known: index them, v[i], in a loop")
+
+    def __str__(self) -> str:
+        return f"groups of {self.width} behind {self.pointer}"
+
+
+def vectorized(pointer: object, width: int | None = None) -> Vectors:
+    """Return memory that is counted in groups of `width` elements, by default of 16 bytes.
+
+    The address must be known to be a multiple of a group's bytes: `x: lw.Ptr[lw.f16, 16]` says so. Inside a
+    kernel: `x = lw.vectorized(X); x[i] = tuple(2 * each for each in x[i])`.
+    """
+    builder = current()
+    if isinstance(pointer, Array):
+        pointer = pointer.pointer
+    if not isinstance(pointer, Pointer):
+        raise builder.error(f"lw.vectorized takes a pointer first, not {describe(pointer)}")
+    if width is None:
+        width = _WIDEST // pointer.size
+    if not isinstance(width, int) or width < 1 or width & (width - 1) or width * pointer.size > _WIDEST:
+        most = _WIDEST // pointer.size
+        raise builder.error(
+            f"the width of lw.vectorized is a power of two of at most {most} elements, {_WIDEST} bytes; not "
+            f"{width!r}"
+        )
+    group = width * pointer.size
+    if pointer.align % group:
+        raise builder.error(
+            f"groups of {width} are {group} bytes, and {pointer} is known to be aligned to {pointer.align}: "
+            f"annotate the parameter lw.Ptr[…, {group}], or promise it with .aligned({group})"
+        )
+    pointer.leave_layout()
+    return Vectors(pointer, width)

@@ -1,18 +1,90 @@
-"""Layouts at traced coordinates: the index, or how far a coordinate leads, as integers and traced integers.
+"""Layouts and swizzles at traced coordinates: the index, or how far a coordinate leads, traced or not.
 
-`index_of` gives the index that an array needs, `offsets` what a view adds to its addresses.
+`index_of` gives the index that an array needs, `offsets` what a view adds to its addresses. A swizzle of a
+traced index takes a few instructions, and none for what it leaves alone.
 """
 
+from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
-from lanewise.lang.memory.swizzle import swizzled
-from lanewise.lang.trace.arithmetic import add, mul
 from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.operators import mul
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.traced import describe, plain_number
 from lanewise.lang.trace.types import i64, is_int
 from lanewise.layout import ComposedLayout, Layout, ScaledBasis, Swizzle, flatten, product, size
 from lanewise.layout.int_tuple import Nested, spell
+
+#: Neighbours that no access moves at once.
+_MOST_NEIGHBOURS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """So many bytes, from where a pointer leads, are neighbours behind a swizzle of elements."""
+
+    bytes: int
+    swizzle: Swizzle
+    element_bytes: int
+
+    def whole(self, count: int) -> Swizzle:
+        """Return a swizzle like this one that keeps `count` bytes together.
+
+        >>> Piece(8, Swizzle(3, 2, 4), 2).whole(16)
+        Swizzle(3,3,3)
+        """
+        swizzle = self.swizzle
+        together = (-(-count // self.element_bytes) - 1).bit_length()
+        shift = abs(swizzle.shift) + swizzle.base - together  # the rows that differ stay the same
+        return Swizzle(swizzle.bits, together, max(shift, swizzle.bits))
+
+
+def run_of(swizzle: Swizzle) -> int:
+    """Return how many aligned neighbours stay neighbours behind a swizzle.
+
+    >>> [run_of(swizzle) for swizzle in (Swizzle(3, 3, 3), Swizzle(2, 0, 3), Swizzle(2, 5, -3))]
+    [8, 1, 32]
+    """
+    return 1 << swizzle.base
+
+
+def piece_at(swizzle: Swizzle, index: int | None, extent: int, element_bytes: int) -> Piece | None:
+    """Return what stays together from an index on, in an array of `extent` elements; None for all of it.
+
+    An index of None, which is known when the kernel runs, may be anywhere where a piece begins.
+    """
+    lowest_source = swizzle.yyy_msk & -swizzle.yyy_msk
+    if swizzle.bits == 0 or extent <= lowest_source:  # no index has a bit that moves others
+        return None
+    if index is None:
+        return Piece(run_of(swizzle) * element_bytes, swizzle, element_bytes)
+    first, count = swizzle(index), 1
+    most = min(extent - index, _MOST_NEIGHBOURS)
+    while count < most and swizzle(index + count) == first + count:
+        count += 1
+    return None if count >= most else Piece(count * element_bytes, swizzle, element_bytes)
+
+
+def swizzled(swizzle: Swizzle, index: object) -> Any:
+    """Return a swizzled index, traced or not.
+
+    Whole periods in the constant addend pass by the swizzle, so that they stay a constant offset.
+    """
+    if not isinstance(index, Scalar):
+        return swizzle(index)
+    if swizzle.bits == 0:
+        return index
+    whole = 0
+    if index.root is not None:
+        whole = index.addend - index.addend % swizzle.size()
+        index = index - whole
+    source = index & swizzle.yyy_msk
+    moved = source >> swizzle.shift if swizzle.shift > 0 else source << -swizzle.shift
+    result = index ^ moved
+    result.multiple = gcd(index.multiple, run_of(swizzle))
+    return result + whole if whole else result
+
 
 #: The extent of a mode whose extent only the running kernel knows.
 UNKNOWN = 1 << 62
@@ -29,7 +101,7 @@ def index_of(layout: Any, coordinate: Nested) -> Any:
     if isinstance(layout, ComposedLayout):
         inner = index_of(layout.layoutA, coordinate)
         if layout.offset != 0:
-            inner = _sum(inner, layout.offset)
+            inner = inner + layout.offset
         return (
             swizzled(layout.layoutB, inner)
             if isinstance(layout.layoutB, Swizzle)
@@ -38,12 +110,7 @@ def index_of(layout: Any, coordinate: Nested) -> Any:
     return _index(coordinate, layout.shape, layout.stride)
 
 
-def _sum(a: Any, b: Any) -> object:
-    """Return the sum of integers, traced or not."""
-    return add(a, b) if isinstance(a, Scalar) or isinstance(b, Scalar) else a + b
-
-
-def _index(crd: Nested, shape: Nested, stride: Nested) -> object:
+def _index(crd: Nested, shape: Nested, stride: Nested) -> Any:
     """Return the sum of each coordinate times its stride; one integer counts over all modes of a shape."""
     if isinstance(crd, tuple):
         if not isinstance(shape, tuple) or len(crd) != len(shape):
@@ -52,7 +119,7 @@ def _index(crd: Nested, shape: Nested, stride: Nested) -> object:
             )
         total: Any = 0
         for coordinate, extent, step in zip(crd, shape, stride, strict=True):
-            total = _sum(total, _index(coordinate, extent, step))
+            total = total + _index(coordinate, extent, step)
         return total
     if isinstance(shape, tuple):
         if len(shape) == 1:
@@ -61,8 +128,8 @@ def _index(crd: Nested, shape: Nested, stride: Nested) -> object:
         for extent, step in zip(shape[:-1], stride[:-1], strict=True):
             count = product(extent)
             digit, crd = crd % count, crd // count
-            total = _sum(total, _index(digit, extent, step))
-        return _sum(total, _index(crd, shape[-1], stride[-1]))
+            total = total + _index(digit, extent, step)
+        return total + _index(crd, shape[-1], stride[-1])
     if isinstance(crd, Scalar):
         return mul(crd, stride)
     crd = plain_number(crd)
@@ -77,7 +144,7 @@ def _index(crd: Nested, shape: Nested, stride: Nested) -> object:
     return crd * stride
 
 
-def wide_sum(a: object, b: object) -> Any:
+def wide_sum(a: Any, b: Any) -> Any:
     """Return the sum of integers, in 64 bits if their dtypes differ; None and 0 cost no instruction."""
     if a is None or (not isinstance(a, Scalar) and a == 0):
         return b
@@ -85,7 +152,7 @@ def wide_sum(a: object, b: object) -> Any:
         return a
     if isinstance(a, Scalar) and isinstance(b, Scalar) and a.dtype != b.dtype:
         a, b = a.to(i64), b.to(i64)
-    return _sum(a, b)
+    return a + b
 
 
 def offsets(shape: object, stride: object, coordinate: object) -> Offsets:

@@ -9,16 +9,12 @@ from math import gcd
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from lanewise.formats import Format
-from lanewise.lang.memory.swizzle import Piece
-from lanewise.lang.trace.arithmetic import mul
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.compare import compare
+from lanewise.lang.memory.layout_index import Piece
+from lanewise.lang.trace.builder import Address, Register, Symbol, current
 from lanewise.lang.trace.convert import convert
-from lanewise.lang.trace.ir import Address, Register, Symbol
-from lanewise.lang.trace.packed_register import pack_register, unpack_register
-from lanewise.lang.trace.pytrees import Node
-from lanewise.lang.trace.scalar import Scalar, scalar
-from lanewise.lang.trace.traced import describe, is_number, plain_number, refuse
+from lanewise.lang.trace.operators import compare, mul
+from lanewise.lang.trace.scalar import Scalar, pack_register, scalar, unpack_register
+from lanewise.lang.trace.traced import Node, describe, is_number, plain_number, refuse
 from lanewise.lang.trace.types import (
     dtype_name,
     i64,
@@ -100,6 +96,11 @@ class Pointer(Node):
         self.leave_layout()
         return self.as_number()
 
+    @property
+    def operand(self) -> Address:
+        """The operand of an instruction that reads or writes what it points to."""
+        return Address(self.base, self.offset)
+
     def as_number(self) -> Scalar:
         """Return the address as a number that nothing is added to."""
         dtype = u32 if self.space in NARROW_SPACES else u64
@@ -114,6 +115,11 @@ class Pointer(Node):
     def named(self, name: str) -> None:
         """Give the register the Python name that the pointer is bound to, unless it has one already."""
         if isinstance(self.base, Register) and not self.base.hint:
+            self.base.hint = name
+
+    def name_variable(self, name: str) -> None:
+        """Give the declared memory that it leads to a Python name in the PTX, unless it has one already."""
+        if isinstance(self.base, Symbol) and self.base.hint in ("shared", "local"):
             self.base.hint = name
 
     def to(self, dtype: Format) -> Pointer:
@@ -365,9 +371,6 @@ class Pointer(Node):
             pack_register(values[start : start + per_register], 8 * self.size)
             for start in range(0, len(values), per_register)
         ]
-
-    def __repr__(self) -> str:
-        return f"<{self}>"
 
     def __str__(self) -> str:
         return f"a pointer to {dtype_name(self.dtype)} in {self.space or 'generic'} memory"

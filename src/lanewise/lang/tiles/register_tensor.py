@@ -22,10 +22,8 @@ from lanewise.lang.memory.view import View, as_coordinate, slice_layout
 from lanewise.lang.tiles.tensor import as_view
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.convert import bitcast
-from lanewise.lang.trace.packed_register import pack_register, register_dtype, unpack_register
-from lanewise.lang.trace.pytrees import Node
-from lanewise.lang.trace.scalar import Scalar, literal, scalar
-from lanewise.lang.trace.traced import Traced, describe
+from lanewise.lang.trace.scalar import Scalar, literal, pack_register, register_dtype, scalar, unpack_register
+from lanewise.lang.trace.traced import Node, Traced, describe
 from lanewise.lang.trace.types import dtype_name, u32
 from lanewise.layout import Layout, ScaledBasis, flatten, size
 from lanewise.layout import make_fragment_like as fragment_layout
@@ -56,11 +54,13 @@ class RegisterTensor(Node):
     Coordinates are Python integers: registers have no addresses.
     """
 
-    __slots__ = ("__weakref__", "_dtype", "layout", "offset", "registers")
+    __slots__ = ("__weakref__", "dtype", "layout", "offset", "registers")
     mutable = True
+    #: The word that messages use in place of a state space.
+    space = "registers"
 
     def __init__(self, dtype: Format, layout: Layout, registers: list[Scalar], offset: int = 0) -> None:
-        self._dtype, self.layout, self.offset = dtype, layout, offset
+        self.dtype, self.layout, self.offset = dtype, layout, offset
         self.registers = registers if isinstance(registers, RegisterStorage) else RegisterStorage(registers)
         self.registers.tensors.add(self)
 
@@ -96,19 +96,9 @@ class RegisterTensor(Node):
         return self.dtype, self.layout, self.offset, len(self.registers)
 
     @property
-    def dtype(self) -> Format:
-        """The dtype of the elements."""
-        return self._dtype
-
-    @property
     def shape(self) -> Any:
         """The shape of the coordinates."""
         return self.layout.shape
-
-    @property
-    def space(self) -> str:
-        """The word that messages use in place of a state space."""
-        return "registers"
 
     @property
     def slots(self) -> int:
@@ -220,9 +210,6 @@ class RegisterTensor(Node):
     def to(self, dtype: Format) -> RegisterTensor:
         """Return new registers of the same shape, each element converted."""
         return self if dtype == self.dtype else self.map(lambda value: value.to(dtype))
-
-    def __repr__(self) -> str:
-        return f"<{self}>"
 
     def __str__(self) -> str:
         return f"a tensor of {dtype_name(self.dtype)} in registers, of shape {shape_text(self.shape)}"

@@ -6,23 +6,14 @@ Tensors themselves are in `memory/array.py` and `memory/view.py`; what threads t
 from typing import Any
 
 from lanewise.errors import LanewiseError
-from lanewise.lang.memory.addresses import Coordinates, SwizzledAddresses
 from lanewise.lang.memory.array import Array, Strided, as_layout, integer_entries
 from lanewise.lang.memory.layout_index import UNKNOWN
 from lanewise.lang.memory.pointer import Pointer
-from lanewise.lang.memory.view import View, slice_layout, without_slices
+from lanewise.lang.memory.view import Coordinates, SwizzledAddresses, View, slice_layout, without_slices
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.traced import describe
-from lanewise.layout import (
-    Layout,
-    Swizzle,
-    flatten,
-    is_layout,
-    make_identity_layout,
-    product,
-    zipped_divide,
-)
+from lanewise.layout import Layout, Swizzle, flatten, is_layout, make_identity_layout, product, zipped_divide
 from lanewise.layout.coordinates import dice
 from lanewise.layout.int_tuple import Nested
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from lanewise.lang.hopper import tma
-from lanewise.lang.hopper.tensor_map import TensorMap
-from lanewise.lang.memory.addresses import Coordinates, SwizzledAddresses
+from lanewise.lang.hopper.tma import TensorMap
 from lanewise.lang.memory.layout_index import shape_text
-from lanewise.lang.memory.view import View
+from lanewise.lang.memory.view import Coordinates, SwizzledAddresses, View
 from lanewise.lang.tiles.tensor import as_view, divide_into_tiles, make_identity_tensor
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.traced import Traced, describe
@@ -71,20 +70,14 @@ class TmaCopy(Traced):
 
     def _copy_box(self, shared: View, coordinates: object) -> None:
         """Emit the copy of one box."""
-        verb, options = _OPERATIONS[self.operation], dict(self.options)
+        verb, cache = _OPERATIONS[self.operation], self.options.get("cache")
         if verb == "load":
-            barrier, multicast, cache = (options.get(name) for name in ("barrier", "multicast", "cache"))
             group = 2 if "_2SM_" in self.operation else None
-            tma.load(
-                shared, self.map, coordinates, barrier, multicast=multicast, cache=cache, cta_group=group
-            )
+            tma.load(shared, self.map, coordinates, cta_group=group, **self.options)
         elif verb == "store":
-            tma.store(self.map, coordinates, shared, cache=options.get("cache"))
+            tma.store(self.map, coordinates, shared, cache=cache)
         else:
-            tma.reduce(verb, self.map, coordinates, shared, cache=options.get("cache"))
-
-    def __repr__(self) -> str:
-        return f"<{self}>"
+            tma.reduce(verb, self.map, coordinates, shared, cache=cache)
 
     def __str__(self) -> str:
         return f"{self.operation} by {self.map}"

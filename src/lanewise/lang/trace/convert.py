@@ -1,16 +1,26 @@
-"""Conversions between dtypes: `x.to(dtype)`, `bitcast`, and packing two 16-bit values into a register.
+"""Conversions between dtypes: `x.to(dtype)`, `bitcast`, and packing two values into a register.
 
-Importing this module gives `Scalar` its `.to`. Python numbers are turned into constants by `scalar.py`.
+Importing this module gives `Scalar` its `.to`. Python numbers are turned into constants by `scalar.py`. PTX
+converts fp8, fp6 and fp4 two at a time: one value is the low one of a pair, and two neighbours of a loaded
+register share one instruction.
 """
 
 from math import isfinite
 from typing import Any
 
-from lanewise.formats import Format, bf16, f16, f32, f64, tf32
+from lanewise.formats import Format, bf16, e2m1, e2m3, e3m2, e4m3, e5m2, f16, f32, f64, tf32, ue8m0
+from lanewise.isa.archs import targets
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.operators import compute
-from lanewise.lang.trace.packed_register import pack_register, unpack_register
-from lanewise.lang.trace.scalar import OPERATORS, Scalar, literal, scalar
+from lanewise.lang.trace.scalar import (
+    OPERATORS,
+    PackedElement,
+    Scalar,
+    literal,
+    pack_register,
+    scalar,
+    unpack_register,
+)
 from lanewise.lang.trace.traced import describe, is_number
 from lanewise.lang.trace.types import (
     PAIRS,
@@ -128,16 +138,14 @@ def _float(value: Scalar, dtype: Format, rounding: str, saturate: bool) -> Scala
 
 def _small_float(value: Scalar, dtype: Format, rounding: str, saturate: bool) -> Scalar:
     """Return a value to or from fp8, fp6 or fp4, by way of the types that PTX converts them to."""
-    from lanewise.lang.trace import small_floats  # loaded where a kernel needs it
-
     source = value.dtype
     if dtype in SMALL_PAIRS or source in SMALL_PAIRS:
-        return small_floats.convert_pair(value, dtype, rounding, saturate)
+        return convert_pair(value, dtype, rounding, saturate)
     if source in SMALL_FLOATS:
-        return convert(small_floats.widened(value), dtype, rounding, saturate)
+        return convert(widened(value), dtype, rounding, saturate)
     if source is f64:
         raise current().error(f"f64 to {dtype.name} goes through f32: x.to(lw.f32).to(lw.{dtype.name})")
-    return small_floats.narrowed(convert(value, f32), dtype, rounding, saturate)
+    return narrowed(convert(value, f32), dtype, rounding, saturate)
 
 
 def bitcast(value: object, dtype: Format) -> Scalar:
@@ -184,12 +192,10 @@ def pack(low: object, high: object, dtype: Format | None = None) -> Scalar:
 
 def _pack_small_floats(low: Scalar, high: Scalar, dtype: Format | None) -> Scalar:
     """Return a pair of small floats, made of two f32 by one instruction or of two that are small already."""
-    from lanewise.lang.trace import small_floats  # loaded where a kernel needs it
-
     if dtype is not None and low.dtype == high.dtype == f32:
-        return small_floats.pair_of_floats(low, high, dtype, "", False)
+        return pair_of_floats(low, high, dtype, "", False)
     if low.dtype == high.dtype and dtype in (None, low.dtype):
-        return small_floats.joined(low, high)
+        return joined(low, high)
     raise current().error(
         f"lw.pack makes a pair of small floats of two f32 and a dtype, or of two of one small float; not of "
         f"{describe(low)} and {describe(high)}"
@@ -200,9 +206,7 @@ def unpack(value: object, dtype: Format | None = None) -> tuple[Scalar, Scalar]:
     """Return the two values of a register, low one first; `dtype` says what two 16-bit ones are."""
     pair = scalar(value, None, "lw.unpack")
     if pair.dtype in SMALL_PAIRS:
-        from lanewise.lang.trace import small_floats  # loaded where a kernel needs it
-
-        return small_floats.apart(pair)
+        return apart(pair)
     if pair.dtype.bits != 32 or pair.dtype is f32:
         raise current().error(f"lw.unpack takes a 32-bit register of two values, not {describe(pair)}")
     element = dtype or PAIRS.get(pair.dtype, u16)
@@ -216,6 +220,144 @@ def dtype_call(dtype: Format, value: object) -> Scalar:
     if isinstance(value, Scalar):
         return convert(value, dtype)
     return scalar(value, dtype, f"lw.{dtype_name(dtype)}(…)")
+
+
+# fp8, fp6 and fp4 ---------------------------------------------------------------------------------------
+
+
+#: The archs that convert a format, as the catalogue writes them, and the first PTX version that does.
+_SINCE = {
+    e4m3: ("sm_89+", "8.1"),
+    e5m2: ("sm_89+", "8.1"),
+    **dict.fromkeys((e2m3, e3m2, e2m1, ue8m0), ("sm_100a+", "8.6")),
+}
+_PAIR_OF = {element: pair for pair, element in SMALL_PAIRS.items()}
+
+
+def widened_dtype(element: Format) -> Format:
+    """Return the 16-bit float that PTX converts a small one to, exactly: f16, or bf16 for ue8m0."""
+    return bf16 if element is ue8m0 else f16
+
+
+def _require(element: Format) -> None:
+    """Note what conversions of a format need; an error if the arch that is traced for has none."""
+    builder, (notation, version) = current(), _SINCE[element]
+    archs, what = targets(notation), f"cvt of {element.name}"
+    if archs[0][-1] not in "af":
+        builder.need(what, int(archs[0][3:]), version)
+        return
+    if builder.arch is None:
+        builder.need_specific(what, archs[0], version)
+    elif builder.arch not in archs:
+        raise builder.error(
+            f"{what} exists on {', '.join(archs)} only; the kernel is traced for {builder.arch}"
+        )
+    else:
+        builder.need(what, 100, version)
+
+
+def _rounding(element: Format, rounding: str, saturate: bool) -> str:
+    """Return the modifiers of a conversion to a small float: how it rounds, and that it saturates."""
+    if element is ue8m0:
+        if rounding not in ("", "rz", "rp"):
+            raise current().error(f"to ue8m0, a power of two, rounding is rz or rp, not {rounding}")
+        return f"{rounding or 'rz'}{'.satfinite' if saturate else ''}"
+    if rounding not in ("", "rn"):
+        raise current().error(f"to {element.name} PTX rounds to nearest even, rn; not {rounding}")
+    return "rn.satfinite"
+
+
+def _define(opcode: str, dtype: Format, *sources: object) -> Any:
+    """Return the register of a conversion; a pair of fp4 is in an 8-bit register, here widened to 16."""
+    builder = current()
+    if dtype.bits != 8:
+        return builder.define(opcode, register_kind(dtype), *sources)
+    return builder.define("cvt.u16.u8", "b16", builder.define(opcode, "b8", *sources))
+
+
+def pair_of_floats(low: Scalar, high: Scalar, element: Format, rounding: str, saturate: bool) -> Scalar:
+    """Return two f32 values converted to a small float by one instruction, as a pair."""
+    _require(element)
+    pair = _PAIR_OF[element]
+    opcode = f"cvt.{_rounding(element, rounding, saturate)}.{pair.name}.f32"
+    return Scalar(pair, _define(opcode, pair, high.operand, low.operand))
+
+
+def narrowed(value: Scalar, element: Format, rounding: str, saturate: bool) -> Scalar:
+    """Return an f32 value as a small float: the low one of a pair with zero."""
+    pair = pair_of_floats(value, Scalar(f32, constant=0.0), element, rounding, saturate)
+    if element is not ue8m0:
+        return Scalar(element, pair.in_register)
+    low = current().define("and.b16", "b16", pair.in_register, "0xFF")  # a scale of 0 is not the word 0
+    return Scalar(element, low)
+
+
+def widened(value: Scalar) -> Scalar:
+    """Return a small float as f16, a scale as bf16.
+
+    Neighbours in a loaded register are converted by one instruction, which is emitted once.
+    """
+    element = value.dtype
+    target = widened_dtype(element)
+    if (
+        isinstance(value, PackedElement)
+        and value.slot_bits == 8
+        and element.bits > 4
+        and not value.first_bit % 8
+    ):
+        half = value.first_bit // 16
+        both = PackedElement(f16, value.packed, 16 * half, 16).operand
+        wide = _widened_pair(_PAIR_OF[element], both)
+        return PackedElement(target, wide, value.first_bit - 16 * half and 16, 16)
+    return PackedElement(target, _widened_pair(_PAIR_OF[element], value.in_register), 0, 16)
+
+
+def _widened_pair(pair: Format, register: object) -> Any:
+    """Return the 32-bit register with a pair converted to f16x2, or to bf16x2."""
+    element = SMALL_PAIRS[pair]
+    _require(element)
+    if pair.bits == 8:
+        register = current().define("cvt.u8.u16", "b8", register)
+    return current().define(f"cvt.rn.{widened_dtype(element).name}x2.{pair.name}", "b32", register)
+
+
+def convert_pair(value: Scalar, dtype: Format, rounding: str, saturate: bool) -> Scalar:
+    """Return a pair converted to a pair: small floats to f16x2 and back, scales to bf16x2 and back."""
+    source = value.dtype
+    if source in SMALL_PAIRS:
+        wide = bf16x2 if SMALL_PAIRS[source] is ue8m0 else f16x2
+        if dtype is wide:
+            return Scalar(wide, _widened_pair(source, value.in_register))
+        raise current().error(
+            f"{describe(value)} converts to {wide.name}, not to {dtype_name(dtype)}: lw.unpack(x) takes it "
+            "apart"
+        )
+    element = SMALL_PAIRS[dtype]
+    wide = bf16x2 if element is ue8m0 else f16x2
+    if source is not wide or element in (e2m3, e3m2):
+        how = f"lw.pack(low, high, lw.{element.name}) converts two f32"
+        raise current().error(f"{describe(value)} does not convert to {dtype.name}: {how}")
+    _require(element)
+    opcode = f"cvt.{_rounding(element, rounding, saturate)}.{dtype.name}.{wide.name}"
+    return Scalar(dtype, _define(opcode, dtype, value.in_register))
+
+
+def joined(low: Scalar, high: Scalar) -> Scalar:
+    """Return two small floats side by side, as a pair."""
+    builder, element = current(), low.dtype
+    pair = _PAIR_OF[element]
+    shifted = builder.define("shl.b16", "b16", high.in_register, str(pair.bits // 2))
+    return Scalar(pair, builder.define("or.b16", "b16", shifted, low.in_register))
+
+
+def apart(value: Scalar) -> tuple[Scalar, Scalar]:
+    """Return the two small floats of a pair, the low one first."""
+    builder, element = current(), SMALL_PAIRS[value.dtype]
+    width = value.dtype.bits // 2
+    register = value.in_register
+    low = builder.define("and.b16", "b16", register, hex((1 << width) - 1))
+    high = builder.define("shr.u16", "b16", register, str(width))
+    return Scalar(element, low), Scalar(element, high)
 
 
 OPERATORS["convert"] = convert

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from lanewise.isa import ARCHS, arch_number
-from lanewise.lang.trace.builder import Builder
-from lanewise.lang.trace.ir import (
+from lanewise.lang.trace.builder import (
     Address,
+    Builder,
     CallOperands,
     Code,
     InlineText,

@@ -1,22 +1,69 @@
-"""Scalar: one value of a dtype in a register, or a constant, with Python's operators.
+"""Scalar: one value of a dtype in a register, in a part of one, or a constant, with Python's operators.
 
-Operators are in `arithmetic.py`, `division.py`, `bitwise.py` and `compare.py`, conversions in `convert.py`;
-each enters its functions into `OPERATORS`, so that this module depends on none of them.
+Operators are in `operators.py`, conversions in `convert.py`; both enter their functions into `OPERATORS`, so
+that this module depends on neither. Which elements lie packed in which register is decided by those who pack
+them: pointers, fragments and conversions.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsFloat, TypeAlias, overload
 
 from lanewise.errors import LanewiseError
-from lanewise.formats import Format, bf16, f16
+from lanewise.formats import Format, bf16, f16, f32, f64, s32
 from lanewise.hints import instead_of_attribute
-from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.constants import constant_text, default_dtype, float_constant
-from lanewise.lang.trace.ir import Register
+from lanewise.lang.trace.builder import Register, current
 from lanewise.lang.trace.traced import Traced, describe, is_number, plain_number, refuse
-from lanewise.lang.trace.types import PAIRS, dtype_name, is_float, is_int, pred, register_kind
+from lanewise.lang.trace.types import PAIRS, dtype_name, i32, is_float, is_int, pred, register_kind, u32
+
+
+def constant_text(dtype: Format, value: Any) -> str:
+    """Return a number as PTX writes it in a dtype.
+
+    >>> constant_text(f32, 1.0), constant_text(i32, -3), constant_text(f16, 1.0)
+    ('0f3F800000', '-3', '0x3C00')
+    """
+    if dtype is f32:
+        return f"0f{struct.unpack('<I', struct.pack('<f', value))[0]:08X}"
+    if dtype is f64:
+        return f"0d{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    if dtype is f16:
+        return f"0x{struct.unpack('<H', struct.pack('<e', value))[0]:04X}"
+    if is_float(dtype):
+        return f"0x{int(dtype.encode([value])[0]):04X}"
+    return str(int(value))
+
+
+def _nearest(number: float, dtype: Format) -> float:
+    """Return the number of a float format that is nearest to another."""
+    code = {f64: "<d", f32: "<f", f16: "<e"}.get(dtype)
+    if code is None:
+        return float(dtype.decode(dtype.encode([number]))[0])
+    return float(struct.unpack(code, struct.pack(code, number))[0])
+
+
+def float_constant(value: Any, dtype: Format) -> float:
+    """Return a Python number as a float dtype holds it: floats are rounded, integers must be exact."""
+    number = float(value)
+    if isinstance(value, int) and number == value and abs(number) <= dtype.max:
+        if _nearest(number, dtype) == number:
+            return number
+    elif isinstance(value, float) and (number != number or abs(number) == float("inf") or dtype is f64):
+        return number
+    elif isinstance(value, float) and abs(number) <= dtype.max:
+        return _nearest(number, dtype)
+    exact = "exactly " if isinstance(value, int) else ""
+    raise current().error(f"{value} is not {exact}representable in {dtype.name} (up to {dtype.max})")
+
+
+def default_dtype(value: object) -> Format:
+    """Return the dtype of a Python number where nothing else decides: pred, i32 or f32."""
+    if isinstance(value, bool):
+        return pred
+    return i32 if isinstance(value, int) else f32
+
 
 if TYPE_CHECKING:
     from lanewise.numpy_types import AnyDtype
@@ -43,6 +90,20 @@ else:
 Number: TypeAlias = SupportsFloat
 #: The functions behind the operators and `.to`, by name; the modules that define them enter them.
 OPERATORS: dict[str, Callable[..., Scalar]] = {}
+
+
+#: The method of an operator with two operands.
+_Binary: TypeAlias = "Callable[[Scalar, Number], Scalar]"
+
+
+def _comparison(name: str) -> _Binary:
+    """Return the method of a comparison."""
+    return lambda self, other: OPERATORS["compare"](name, self, other)
+
+
+def _operator(name: str) -> tuple[_Binary, _Binary]:
+    """Return the methods of an operator: with a Scalar on its left, and with one on its right."""
+    return lambda self, other: self._binary(name, other), lambda self, other: self._binary(name, other, True)
 
 
 class Scalar(_Base):
@@ -161,17 +222,8 @@ class Scalar(_Base):
     def __ne__(self, other: object) -> Any:
         return self._compare("ne", other)
 
-    def __lt__(self, other: Number) -> Scalar:
-        return OPERATORS["compare"]("lt", self, other)
-
-    def __le__(self, other: Number) -> Scalar:
-        return OPERATORS["compare"]("le", self, other)
-
-    def __gt__(self, other: Number) -> Scalar:
-        return OPERATORS["compare"]("gt", self, other)
-
-    def __ge__(self, other: Number) -> Scalar:
-        return OPERATORS["compare"]("ge", self, other)
+    __lt__, __le__ = _comparison("lt"), _comparison("le")
+    __gt__, __ge__ = _comparison("gt"), _comparison("ge")
 
     def _compare(self, name: str, other: object) -> object:
         if other is None or isinstance(other, str):
@@ -183,71 +235,17 @@ class Scalar(_Base):
             return NotImplemented  # type: ignore[no-any-return]  # a pointer, say, has operators of its own
         return OPERATORS[name](other, self) if swapped else OPERATORS[name](self, other)
 
-    def __add__(self, other: Number) -> Scalar:
-        return self._binary("add", other)
-
-    def __radd__(self, other: Number) -> Scalar:
-        return self._binary("add", other, swapped=True)
-
-    def __sub__(self, other: Number) -> Scalar:
-        return self._binary("sub", other)
-
-    def __rsub__(self, other: Number) -> Scalar:
-        return self._binary("sub", other, swapped=True)
-
-    def __mul__(self, other: Number) -> Scalar:
-        return self._binary("mul", other)
-
-    def __rmul__(self, other: Number) -> Scalar:
-        return self._binary("mul", other, swapped=True)
-
-    def __truediv__(self, other: Number) -> Scalar:
-        return self._binary("truediv", other)
-
-    def __rtruediv__(self, other: Number) -> Scalar:
-        return self._binary("truediv", other, swapped=True)
-
-    def __floordiv__(self, other: Number) -> Scalar:
-        return self._binary("floordiv", other)
-
-    def __rfloordiv__(self, other: Number) -> Scalar:
-        return self._binary("floordiv", other, swapped=True)
-
-    def __mod__(self, other: Number) -> Scalar:
-        return self._binary("mod", other)
-
-    def __rmod__(self, other: Number) -> Scalar:
-        return self._binary("mod", other, swapped=True)
-
-    def __and__(self, other: Number) -> Scalar:
-        return self._binary("and", other)
-
-    def __rand__(self, other: Number) -> Scalar:
-        return self._binary("and", other, swapped=True)
-
-    def __or__(self, other: Number) -> Scalar:
-        return self._binary("or", other)
-
-    def __ror__(self, other: Number) -> Scalar:
-        return self._binary("or", other, swapped=True)
-
-    def __xor__(self, other: Number) -> Scalar:
-        return self._binary("xor", other)
-
-    def __rxor__(self, other: Number) -> Scalar:
-        return self._binary("xor", other, swapped=True)
-
-    def __lshift__(self, other: Number) -> Scalar:
-        return self._binary("lshift", other)
-
-    def __rlshift__(self, other: Number) -> Scalar:
-        return self._binary("lshift", other, swapped=True)
-
-    def __rshift__(self, other: Number) -> Scalar:
-        return self._binary("rshift", other)
-
-    def __rrshift__(self, other: Number) -> Scalar:
-        return self._binary("rshift", other, swapped=True)
+    __add__, __radd__ = _operator("add")
+    __sub__, __rsub__ = _operator("sub")
+    __mul__, __rmul__ = _operator("mul")
+    __truediv__, __rtruediv__ = _operator("truediv")
+    __floordiv__, __rfloordiv__ = _operator("floordiv")
+    __mod__, __rmod__ = _operator("mod")
+    __and__, __rand__ = _operator("and")
+    __or__, __ror__ = _operator("or")
+    __xor__, __rxor__ = _operator("xor")
+    __lshift__, __rlshift__ = _operator("lshift")
+    __rshift__, __rrshift__ = _operator("rshift")
 
     def __divmod__(self, other: Number) -> tuple[Scalar, Scalar]:
         return self // other, self % other
@@ -297,9 +295,6 @@ class Scalar(_Base):
             'traced: write print("x is", x), or lw.printf("x is %f", x)'
         )
 
-    def __repr__(self) -> str:
-        return f"<{describe(self)}>"
-
 
 def literal(value: Any, dtype: Format) -> Scalar:
     """Return a Python number as a constant of a dtype; an error where the dtype has no such number."""
@@ -348,3 +343,72 @@ def scalar(value: object, dtype: Format | None = None, what: str = "this") -> Sc
         value = plain_number(value)
         return literal(value, default_dtype(value) if dtype is None else dtype)
     refuse(value, what)
+
+
+class PackedElement(Scalar):
+    """One element of a packed register. It is extracted where it is used, and not at all if it only moves on.
+
+    It begins at bit `first_bit` of `packed`; `slot_bits` is the distance from one element to the next.
+    """
+
+    __slots__ = ("first_bit", "packed", "slot_bits")
+
+    def __init__(self, dtype: Format, packed: Register, first_bit: int, slot_bits: int) -> None:
+        super().__init__(dtype)
+        self.packed, self.first_bit, self.slot_bits = packed, first_bit, slot_bits
+
+    @property
+    def operand(self) -> Any:
+        """A 16-bit register with the element, extracted by a shift or a bit field extract."""
+        builder = current()
+        if self.slot_bits == 16:
+            source = self.packed
+            if self.first_bit:
+                source = builder.define("shr.u32", "b32", source, "16")
+            return builder.define("cvt.u16.u32", "b16", source, hint=self.hint)
+        signed = self.dtype.kind == "int" and self.dtype.signed
+        name = "bfe.s32" if signed else "bfe.u32"
+        wide = builder.define(name, "b32", self.packed, str(self.first_bit), str(self.dtype.bits))
+        return builder.define("cvt.u16.u32", "b16", wide, hint=self.hint)
+
+    def is_same(self, other: object) -> bool:
+        """Return whether another value is the same element of the same register."""
+        return isinstance(other, PackedElement) and (self.packed, self.first_bit, self.dtype) == (
+            other.packed,
+            other.first_bit,
+            other.dtype,
+        )
+
+
+def register_dtype(dtype: Format) -> Format:
+    """Return the dtype of a register of elements: f32, f64, i32, or u32 with one or several in it."""
+    return dtype if dtype in (f32, f64, s32) else u32
+
+
+def unpack_register(register: Register, dtype: Format, slot_bits: int, shift: int = 0) -> list[Scalar]:
+    """Return the elements of a 32-bit register, lowest first; each begins `shift` bits above its slot."""
+    return [PackedElement(dtype, register, start + shift, slot_bits) for start in range(0, 32, slot_bits)]
+
+
+def pack_register(values: list[Scalar], slot_bits: int, shift: int = 0) -> Register:
+    """Return a register that holds elements, lowest first: the one they were unpacked from, if any."""
+    first = values[0]
+    if isinstance(first, PackedElement) and all(
+        isinstance(value, PackedElement)
+        and value.packed is first.packed
+        and value.first_bit == number * slot_bits + shift
+        for number, value in enumerate(values)
+    ):
+        return first.packed
+    builder = current()
+    if slot_bits == 16:
+        low, high = (value.in_register for value in values)
+        return builder.define("mov.b32", "b32", (low, high))
+    packed: Register | str = "0"
+    for number, value in enumerate(values):
+        wide = builder.define("cvt.u32.u16", "b32", value.in_register)
+        packed = builder.define(
+            "bfi.b32", "b32", wide, packed, str(number * slot_bits + shift), str(value.dtype.bits)
+        )
+    assert isinstance(packed, Register)
+    return packed

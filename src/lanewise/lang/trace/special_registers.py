@@ -49,7 +49,7 @@ class Dim3:
         """The value along the third dimension."""
         return read_special_register(f"{self._register}.z", f"{self._register}_z")
 
-    def complain(self) -> NoReturn:
+    def complain(self, *_: object) -> NoReturn:
         """Raise the error that one of the three has to be taken."""
         raise current().error(f"{self.__doc__} have three parts: take .x, .y or .z of them")
 
@@ -58,11 +58,7 @@ class Dim3:
         def __getattr__(self, name: str) -> NoReturn:
             raise AttributeError(f"{self.__doc__} have .x, .y and .z, and no .{name}", name=name, obj=None)
 
-    def __call__(self, *_: object) -> NoReturn:
-        self.complain()
-
-    def __getitem__(self, index: object) -> NoReturn:
-        self.complain()
+    __call__ = __getitem__ = complain
 
     def __iter__(self) -> Any:
         return iter((self.x, self.y, self.z))

@@ -7,7 +7,6 @@ are kept, so that a value that changes to and fro is not traced each time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from lanewise.lang.versions.guard import GONE, guard
@@ -22,16 +21,6 @@ _MOST_VERSIONS = 8
 
 #: What a kernel needs of a launch.
 Needs = TypeVar("Needs")
-
-
-@dataclass
-class Traced(Generic[Needs]):
-    """A traced kernel: its module, what it needs of a launch, and where its reads begin."""
-
-    module: Module
-    needs: Needs
-    #: The kernel's function, the values of its Constexpr parameters, the device functions that it called.
-    roots: tuple[object, ...]
 
 
 class ReadValues:
@@ -59,11 +48,15 @@ class ReadValues:
 
 
 class Version(ReadValues, Generic[Needs]):
-    """A traced kernel with what it has read."""
+    """A traced kernel, what it needs of a launch, and what it has read.
 
-    def __init__(self, traced: Traced[Needs]) -> None:
-        self.module, self.needs = traced.module, traced.needs
-        super().__init__(traced.roots)  # after the trace: what it changes itself is no reason to trace anew
+    Its reads begin at `roots`: the kernel's function, the values of its Constexpr parameters and the device
+    functions that it called.
+    """
+
+    def __init__(self, module: Module, needs: Needs, roots: tuple[object, ...]) -> None:
+        self.module, self.needs = module, needs
+        super().__init__(roots)  # after the trace: what it changes itself is no reason to trace anew
 
 
 class Versions(Generic[Needs]):
@@ -72,7 +65,7 @@ class Versions(Generic[Needs]):
     def __init__(self) -> None:
         self._versions: list[Version[Needs]] = []
 
-    def current(self, trace: Callable[[], Traced[Needs]]) -> Version[Needs]:
+    def current(self, trace: Callable[[], tuple[Module, Needs, tuple[object, ...]]]) -> Version[Needs]:
         """Return the version for what Python's values are now; the kernel is traced if there is none.
 
         `trace` traces it with the Constexpr values of this launch: objects of equal content share versions,
@@ -83,10 +76,10 @@ class Versions(Generic[Needs]):
                 if number:
                     self._versions = [version, *(other for other in self._versions if other is not version)]
                 return version
-        traced = trace()
+        module, needs, roots = trace()
         for version in self._versions:
-            if version.module.text == traced.module.text:
-                traced.module = version.module  # the same code: compiled already
-        version = Version(traced)
+            if version.module.text == module.text:
+                module = version.module  # the same code: compiled already
+        version = Version(module, needs, roots)
         self._versions = [version, *self._versions[: _MOST_VERSIONS - 1]]
         return version

@@ -12,7 +12,7 @@ import numpy as np
 
 from lanewise.formats import FORMATS, bf16
 from lanewise.isa import Instruction
-from lanewise.linalg.block_scaling.formats import BLOCK_FORMATS, SwizzledScales
+from lanewise.linalg.block_scaling import BLOCK_FORMATS, SwizzledScales
 from lanewise.linalg.cpu.epilogue import as_matrices, finished
 from lanewise.linalg.cpu.progress import Progress
 from lanewise.linalg.plan import Plan

@@ -12,9 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from lanewise.errors import LanewiseError
-from lanewise.linalg.arrays import Memory
+from lanewise.linalg.arrays import Memory, Pointers, flat
 from lanewise.linalg.plan import FAMILIES, Plan
-from lanewise.linalg.pointers import Pointers, flat
 from lanewise.linalg.problem import Problem
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from lanewise.formats import Format
+from lanewise.formats import Format, f32, f64
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.sum_order import multiplied_formats, planes_of
@@ -35,6 +35,11 @@ class TileTraits:
     def out(self) -> Format:
         """The format of the result."""
         return self.problem.out.dtype
+
+    @property
+    def wide(self) -> Format:
+        """The format of alpha, beta and everything that is done to a sum."""
+        return f64 if self.a is f64 else f32
 
     @property
     def bm(self) -> int:

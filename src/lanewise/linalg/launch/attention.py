@@ -7,29 +7,15 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from lanewise.errors import LanewiseError
 from lanewise.formats import f32
-from lanewise.gpu.device import Context, Device, context
+from lanewise.gpu.device import Device
 from lanewise.lang import u32
-from lanewise.linalg.attention_call import AttentionCall
-from lanewise.linalg.kernels.attention.sizes import tile_of
+from lanewise.linalg.arrays import COUNTER_BYTES
+from lanewise.linalg.kernels.attention.sizes import AttentionCall, tile_of
+from lanewise.linalg.kernels.family import Launch
 from lanewise.linalg.launch.device_view import DeviceView
-from lanewise.linalg.launch.prepare import (
-    Prepared,
-    address_of,
-    current_stream,
-    kept_launches,
-    record_launches,
-)
+from lanewise.linalg.launch.prepare import Prepared, address_of, current_stream, hopper_launch
 from lanewise.linalg.launch.workspaces import counters_for, counting_workspace
-from lanewise.linalg.pointers import COUNTER_BYTES
-from lanewise.recently_used import RecentlyUsed
-
-#: Kinds of calls that are remembered.
-_MOST_KINDS = 1024
-_PREPARED: RecentlyUsed[object, Prepared] = RecentlyUsed(_MOST_KINDS)
-#: The arch of the kernel's instructions.
-_ARCH = "sm_90"
 
 
 def compute(call: AttentionCall) -> None:
@@ -84,45 +70,23 @@ def _addresses(call: AttentionCall, counters: object) -> list[int]:
 
 def _launches_of(call: AttentionCall, addresses: list[int], ordinal: int) -> Prepared:
     """Return the launch of a call's kind."""
-    key = (
-        call.sizes, call.dtype.name, call.causal, call.scale, *map(bool, addresses[4:]), ordinal,
+    kind = (
+        call.sizes, call.dtype.name, call.causal, call.scale, *map(bool, addresses[4:]),
         *(view.strides for view in call.views),
     )  # fmt: skip
-    prepared = _PREPARED.get(key)
-    if prepared is None:
-        prepared = _prepared(call, addresses, context(ordinal), repr(key))
-        _PREPARED.put(key, prepared)
-    return prepared
 
+    def launch(device: Device) -> Launch:
+        from lanewise.linalg.kernels.attention.kernel import launch_of, traits_of
 
-def _prepared(call: AttentionCall, addresses: list[int], there: Context, name: str) -> Prepared:
-    """Return the launch of a call: from disk, or made on the call's own memory and recorded."""
-    require_hopper(there.device, "attention")
-    name = f"attention {name}"
-    kept = kept_launches(name, there)
-    if kept is not None:
-        return kept
-    from lanewise.linalg.kernels.attention.launches import launch_of, traits_of
-
-    traits = traits_of(call.sizes, call.dtype, call.causal)
-    q, k, v, out = (
-        DeviceView(number, view.address, view.shape, view.strides, view.format)
-        for number, view in enumerate(call.views)
-    )
-    lse, counter = (
-        DeviceView(number, addresses[number], (size,), (1,), fmt) if addresses[number] else None
-        for number, size, fmt in ((4, prod(call.out.shape[:-1]), f32), (5, 1, u32))
-    )
-    launch = launch_of(
-        traits, call.sizes, (q, k, v, out), lse, call.scale, there.device.multiprocessors, counter
-    )
-    return record_launches(name, [launch], there, addresses)
-
-
-def require_hopper(device: Device, what: str) -> None:
-    """Raise an error for a GPU that lacks the kernel's instructions."""
-    if device.arch.rstrip("a") != _ARCH:
-        raise LanewiseError(
-            f"{what} runs on Hopper GPUs, {_ARCH}, and {device.name} is {device.arch}; arrays in host memory "
-            "are computed on the CPU"
+        q, k, v, out = (
+            DeviceView(number, view.address, view.shape, view.strides, view.format)
+            for number, view in enumerate(call.views)
         )
+        lse, counter = (
+            DeviceView(number, addresses[number], (size,), (1,), fmt) if addresses[number] else None
+            for number, size, fmt in ((4, prod(call.out.shape[:-1]), f32), (5, 1, u32))
+        )
+        traits = traits_of(call.sizes, call.dtype, call.causal)
+        return launch_of(traits, call.sizes, (q, k, v, out), lse, call.scale, device.multiprocessors, counter)
+
+    return hopper_launch("attention", kind, ordinal, addresses, launch)

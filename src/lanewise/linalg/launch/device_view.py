@@ -14,6 +14,7 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, format_of
+from lanewise.linalg.operands import packed_strides
 
 
 class DeviceView:
@@ -22,13 +23,8 @@ class DeviceView:
     def __init__(
         self, operand: int, address: int, shape: tuple[int, ...], strides: tuple[int, ...], fmt: Format
     ) -> None:
-        self.operand, self.address, self.shape, self._strides, self.format = (
-            operand,
-            address,
-            shape,
-            strides,
-            fmt,
-        )
+        self.operand, self.address, self.format = operand, address, fmt
+        self.shape, self._strides = shape, strides
 
     @property
     def ndim(self) -> int:
@@ -59,7 +55,7 @@ class DeviceView:
 
     def is_contiguous(self) -> bool:
         """Return whether elements lie side by side in the order of their indices."""
-        return self._strides == _packed(self.shape) or 0 in self.shape
+        return self._strides == packed_strides(self.shape) or 0 in self.shape
 
     def as_strided(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> DeviceView:
         """Return another view that begins at the same address."""
@@ -79,14 +75,16 @@ class DeviceView:
             raise LanewiseError(
                 f"a view of shape {self.shape} and strides {self._strides} cannot get shape {sizes}"
             )
-        return self.as_strided(tuple(sizes), _packed(tuple(sizes)))
+        return self.as_strided(tuple(sizes), packed_strides(tuple(sizes)))
 
     def view(self, dtype: Any) -> DeviceView:
         """Return a contiguous view of one axis as elements of another type, of NumPy's or torch's."""
         fmt = format_of(str(dtype).removeprefix("torch.") if "torch" in type(dtype).__module__ else dtype)
         size = fmt.word_bits // 8
         count = self.shape[-1] * self.itemsize // size
-        return DeviceView(self.operand, self.address, (*self.shape[:-1], count), _packed((count,)), fmt)
+        return DeviceView(
+            self.operand, self.address, (*self.shape[:-1], count), packed_strides((count,)), fmt
+        )
 
     def expand(self, *shape: int) -> DeviceView:
         """Return a view in which axes of one element are repeated."""
@@ -131,15 +129,3 @@ class DeviceView:
             "strides": self.strides,
             "any_strides": True,
         }
-
-
-def _packed(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the strides, in elements, of a contiguous array.
-
-    >>> _packed((2, 3, 4))
-    (12, 4, 1)
-    """
-    strides = [1]
-    for size in reversed(shape[1:]):
-        strides.append(strides[-1] * size)
-    return tuple(reversed(strides)) if shape else ()

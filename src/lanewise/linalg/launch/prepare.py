@@ -8,28 +8,27 @@ addresses change. So the first call records the launches that the family makes
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from lanewise.errors import LanewiseError
-from lanewise.formats import f32, s32, u8
+from lanewise.formats import Format, f32, s32, u8
 from lanewise.gpu import recorded
 from lanewise.gpu.arrays import library_of
-from lanewise.gpu.device import Context, context
-from lanewise.gpu.faults import GpuError
+from lanewise.gpu.device import Context, Device, context
+from lanewise.gpu.driver import GpuError
 from lanewise.gpu.streams import stream_handle
+from lanewise.linalg.arrays import Pointers
 from lanewise.linalg.kernels.family import Launch, family_of
 from lanewise.linalg.launch.device_view import DeviceView
 from lanewise.linalg.launch.workspaces import workspace_for
-from lanewise.linalg.operands import View, empty
+from lanewise.linalg.operands import View, empty, operand, view_of
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning import tuned
-from lanewise.linalg.planning.forced import require_kernel
 from lanewise.linalg.planning.gpus import planned_arch
-from lanewise.linalg.planning.planner import plan_of, require_possible
-from lanewise.linalg.pointers import Pointers
+from lanewise.linalg.planning.planner import plan_of, require_kernel, require_possible
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.rules import Request
 from lanewise.linalg.scales import Scale
@@ -47,19 +46,20 @@ OPERANDS = (
 )  # fmt: skip
 #: Kinds of calls that are remembered.
 _MOST_KINDS = 4096
+#: The arch of kernels that other GPUs have no replacement for.
+_HOPPER = "sm_90"
 
 
+@dataclass(eq=False)
 class Prepared:
     """The launches of one kind of call, ready to be made on any memory of that kind."""
 
-    def __init__(
-        self, launches: Sequence[RecordedLaunch], workspace_bytes: int, counts: bool, tuned: bool = False
-    ) -> None:
-        self.launches, self.workspace_bytes = list(launches), workspace_bytes
-        #: Whether they are those of a plan that `lw.tune` kept.
-        self.tuned = tuned
-        #: Whether the workspace begins with counters, which are zero before a launch and after it.
-        self.counts = counts
+    launches: list[RecordedLaunch]
+    workspace_bytes: int
+    #: Whether the workspace begins with counters, which are zero before a launch and after it.
+    counts: bool
+    #: Whether they are those of a plan that `lw.tune` kept.
+    tuned: bool = False
 
     def __call__(self, addresses: list[int], stream: int) -> None:
         """Launch on operands at these addresses, in the order of OPERANDS."""
@@ -89,8 +89,6 @@ def plan_on_gpu(problem: Problem, ordinal: int, arch: str | None, given: Plan | 
         own = wanted
     if given is None:
         return plan_of(problem, own)
-    if not isinstance(given, Plan):
-        raise LanewiseError(f"plan= takes what lw.plan returns, not {type(given).__name__}")
     if problem.sparse or problem.experts:  # plans of the library's own
         require_possible(problem, given)
     else:
@@ -156,7 +154,6 @@ def prepared(
     launches = _PREPARED.get(key)
     if launches is None:
         there = context(ordinal)
-        launches = None
         if given is None:
             fastest = tuned.tuned_plan(problem, arch_of_device(ordinal), there.device.name)
             if fastest is not None:
@@ -199,6 +196,29 @@ def _recorded(request: Request, problem: Problem, plan: Plan, there: Context, na
     return record_launches(name, launches, there, addresses, size, plan.groups > 1 and not plan.gather)
 
 
+def hopper_launch(
+    what: str, kind: tuple[object, ...], ordinal: int, addresses: list[int],
+    launch: Callable[[Device], Launch], on_disk: bool = True,
+) -> Prepared:  # fmt: skip
+    """Return the one launch of a kind of call that takes a Hopper GPU, `what` in words: from memory, from
+    disk, or made for operands at these addresses and recorded."""
+    key = (what, *kind, ordinal)
+    prepared = _PREPARED.get(key)
+    if prepared is None:
+        there = context(ordinal)
+        if there.device.arch.rstrip("a") != _HOPPER:
+            raise LanewiseError(
+                f"{what} runs on Hopper GPUs, {_HOPPER}, and {there.device.name} is {there.device.arch}; "
+                "arrays in host memory are computed on the CPU"
+            )
+        name = repr(key) if on_disk else None
+        prepared = kept_launches(name, there)
+        if prepared is None:
+            prepared = record_launches(name, [launch(there.device)], there, addresses)
+        _PREPARED.put(key, prepared)
+    return prepared
+
+
 def kept_launches(name: str | None, there: Context) -> Prepared | None:
     """Return the launches that were kept on disk under a name; None if there are none."""
     kept = recorded.kept(name, there) if name is not None else None
@@ -226,52 +246,48 @@ def _operand_of(memory: object) -> int | None:
 
 def _views(request: Request, problem: Problem, addresses: list[int], size: int) -> dict[str, Any]:
     """Return the operands as arrays of two axes, or of three with the batch first."""
+    views: dict[str, Any] = {}
 
-    def matrix(
-        name: str, view: View, operand: Operand, rows: int, columns: int, transposed: bool
-    ) -> DeviceView:
-        shape, strides = (rows, columns), operand.strides
-        if transposed:
-            shape, strides = shape[::-1], strides[::-1]
-        number = OPERANDS.index(name)
-        count = problem.experts if name == "b" and problem.experts else problem.batch
+    def matrix(name: str, view: View, operand: Operand, rows: int, columns: int) -> None:
+        shape: tuple[int, ...] = (rows, columns)
+        strides: tuple[int, ...] = operand.strides
+        count = problem.batch
+        if name == "b":
+            shape, strides, count = shape[::-1], strides[::-1], problem.experts or count
         if count > 1 or (name == "b" and problem.experts):
-            whole, along = (count, *shape), (operand.batch_stride, *strides)
-            return DeviceView(number, view.address, whole, along, view.format)
-        return DeviceView(number, view.address, shape, strides, view.format)
+            shape, strides = (count, *shape), (operand.batch_stride, *strides)
+        views[name] = DeviceView(OPERANDS.index(name), view.address, shape, strides, view.format)
+
+    def vector(name: str, count: int, fmt: Format) -> None:
+        number = OPERANDS.index(name)
+        views[name] = DeviceView(number, addresses[number], (count,), (1,), fmt)
 
     m, n, k = problem.m, problem.n, problem.k
-    views: dict[str, Any] = {
-        "a": matrix("a", request.a, problem.a, m, k, False),
-        "b": matrix("b", request.b, problem.b, n, k // 2 if problem.sparse else k, True),
-        "out": matrix("out", request.out, problem.out, m, n, False),
-    }
+    matrix("a", request.a, problem.a, m, k)
+    matrix("b", request.b, problem.b, n, k // 2 if problem.sparse else k)
+    matrix("out", request.out, problem.out, m, n)
     if request.residual is not None and problem.epilogue.residual is not None:
-        views["residual"] = matrix("residual", request.residual, problem.epilogue.residual, m, n, False)
+        matrix("residual", request.residual, problem.epilogue.residual, m, n)
     for name, scale, strides in (
         ("scale_a", request.scale_a, problem.epilogue.scale_a_strides),
         ("scale_b", request.scale_b, problem.epilogue.scale_b_strides),
     ):
         if scale.view is not None:
             views[name] = _scale_view(name, scale, strides, problem)
-    for name, vector in (("bias", request.bias), ("scale_out", request.scale_out)):
-        if vector is not None:
-            number = OPERANDS.index(name)
-            views[name] = DeviceView(number, vector.address, (vector.shape[0],), (1,), vector.format)
+    for name, view in (("bias", request.bias), ("scale_out", request.scale_out)):
+        if view is not None:
+            vector(name, view.shape[0], view.format)
     if problem.promote and "scale_a" not in views:
         # Sums that are promoted without scales: pointers that no kernel reads.
         aligned = request.a.address & -16
         views["scale_a"] = views["scale_b"] = DeviceView(0, aligned, (1, 1), (1, 1), f32)
     if size:
-        number = OPERANDS.index("workspace")
-        views["workspace"] = DeviceView(number, addresses[number], (size,), (1,), u8)
+        vector("workspace", size, u8)
     if request.metadata is not None:
-        number = OPERANDS.index("metadata")
-        views["metadata"] = DeviceView(number, addresses[number], request.metadata.shape, (1,), s32)
+        vector("metadata", request.metadata.shape[0], s32)
     if request.bounds is not None:
         for name in ("ends",) if problem.consecutive else ("starts", "ends"):
-            number = OPERANDS.index(name)
-            views[name] = DeviceView(number, addresses[number], (problem.experts,), (1,), s32)
+            vector(name, problem.experts, s32)
     return views
 
 
@@ -302,16 +318,12 @@ def _scale_view(name: str, scale: Scale, strides: tuple[int, int, int], problem:
 
 def operand_addresses(request: Request, workspace: object) -> list[int]:
     """Return the operands' addresses in the order of OPERANDS; 0 for those that are not there."""
-    views = (
-        request.a, request.b, request.out, request.bias, request.residual, request.scale_a.view,
-        request.scale_b.view, request.scale_out,
-    )  # fmt: skip
     bounds = [0, 0]
     if request.bounds is not None:
         first = int(request.bounds.data_ptr())
         bounds = [first, first + 4 * request.bounds.shape[1]] if request.bounds.ndim > 1 else [0, first]
     metadata = 0 if request.metadata is None else request.metadata.address
-    given = [0 if view is None else view.address for view in views]
+    given = [0 if view is None else view.address for view in request.views.values()]
     return [*given, address_of(workspace), *bounds, metadata]
 
 
@@ -334,8 +346,6 @@ def _without_terms(
     request: Request, problem: Problem, arch: str | None, given: Plan | None, stream: object
 ) -> Prepared | None:
     """Compute a product with a K of 0, whose sums are zeros: as one of zeros with a short K."""
-    from lanewise.linalg.operands import operand, view_of
-
     module = sys.modules.get(request.a.library)
     if request.a.library not in ("torch", "cupy") or module is None:
         raise LanewiseError(

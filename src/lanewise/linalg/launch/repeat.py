@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lanewise.gpu.streams import stream_handle
 from lanewise.linalg.epilogue_function import EpilogueFunction
 from lanewise.linalg.launch.workspaces import counting_workspace, kept_workspace
-from lanewise.linalg.operands import View, plain_tensors
+from lanewise.linalg.operands import plain_tensors, reach
 from lanewise.linalg.options import ARRAYS, NO_SETTINGS, Options, settings_of
 from lanewise.linalg.quantize import QuantizedMatrix
 from lanewise.linalg.sparsify import SparseMatrix
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 #: Calls after which one is worth machine code, and how often it is offered: calls on changing streams, which
 #: machine code refuses, are not offered for ever.
 _OFTEN = 8
-#: Kinds of calls that are remembered; when there are more, all are forgotten.
+#: What makes a kind of call that was made before, of `lw.matmul`, `lw.grouped_matmul` and `lw.attention`, and
+#: how many are remembered; when there are more, all are forgotten.
+CALLS: dict[object, Any] = {}
 _MOST_CALLS = 4096
-_CALLS: dict[object, Any] = {}
 #: Machine code that makes calls, once one was made often.
 REPEATS: list[QuickCalls] = []
 #: The numbers by which machine code knows settings (with the kind of a b in two arrays).
@@ -38,7 +39,7 @@ _NUMBERS: dict[tuple[object, ...], int] = {}
 _NEXT = count()  # threads never get the same one
 #: Types of values that are their own kind; made once, as this is asked of every operand of a call.
 _SHORT = (int, float, str)
-#: Matrices that lie in two arrays: values, and their places or scales.
+#: Types of matrices that lie in two arrays; made once, too.
 _IN_TWO_ARRAYS = (SparseMatrix, QuantizedMatrix)
 
 
@@ -53,19 +54,14 @@ def kind_of_tensor(value: Any) -> Any:
 
 def remember(key: object, call: object) -> None:
     """Keep what makes a kind of call."""
-    if len(_CALLS) >= _MOST_CALLS:
-        _CALLS.clear()
-    _CALLS[key] = call
-
-
-def find(key: object) -> Any:
-    """Return what makes a kind of call; None if none was made before."""
-    return _CALLS.get(key)
+    if len(CALLS) >= _MOST_CALLS:
+        CALLS.clear()
+    CALLS[key] = call
 
 
 def forget() -> None:
     """Forget all calls: plans have changed."""
-    _CALLS.clear()
+    CALLS.clear()
     _NUMBERS.clear()
     for quick_calls in REPEATS:
         quick_calls.clear()
@@ -124,7 +120,7 @@ def known_call(a: Any, b: object, options: Options) -> CallKind | None:
             return None
         settings = _settings(options.__dict__)
         key = (*map(kind_of_tensor, (a, b, *arrays)), settings)
-        return CallKind(key, settings, _CALLS.get(key))
+        return CallKind(key, settings, CALLS.get(key))
     except (AttributeError, TypeError):  # not what a call takes: the rules say so
         return None
 
@@ -162,13 +158,7 @@ class KnownCall:
         #: The factor of the result in memory, if it was given as a number.
         self.scale_out = None if request.scale_out is None else request.scale_out.array
         #: From the first byte of each operand to the last, by its address.
-        self.extents = [
-            None if view is None else _reach(view)
-            for view in (
-                request.a, request.b, request.out, request.bias, request.residual, request.scale_a.view,
-                request.scale_b.view, request.scale_out,
-            )
-        ]  # fmt: skip
+        self.extents = [None if view is None else reach(view) for view in request.views.values()]
 
     def __call__(self, a: object, b: object, options: Options) -> Any:
         """Make the call; returns its result, or None if the rules have to be looked at."""
@@ -241,14 +231,6 @@ class KnownCall:
 
 def _pointer(value: Any) -> int:
     return value.data_ptr() if value is not None and not isinstance(value, int | float) else 0
-
-
-def _reach(view: View) -> tuple[int, int]:
-    """Return the bytes before and after an operand's address that it takes."""
-    steps = [step * (size - 1) for step, size in zip(view.strides, view.shape, strict=True) if size]
-    return view.bytes * sum(step for step in steps if step < 0), view.bytes * (
-        1 + sum(step for step in steps if step > 0)
-    )
 
 
 # in machine code --------------------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import u8
-from lanewise.gpu.faults import GpuError
+from lanewise.gpu.driver import GpuError
+from lanewise.linalg.arrays import COUNTER_BYTES
 from lanewise.linalg.operands import View, empty
-from lanewise.linalg.pointers import COUNTER_BYTES
 
 
 def workspace_for(like: View, size: int, counts: bool = False) -> Any:

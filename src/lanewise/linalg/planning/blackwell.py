@@ -75,7 +75,7 @@ def suits_tcgen05(problem: Problem) -> bool:
     Which of both it is does not depend on M if plans are batch-invariant. Small floats, and sums that are
     promoted, always are: mma.sync of sm_100 computes e4m3 as f16.
 
-    >>> from lanewise.linalg.planning.sizes import problem_of_sizes
+    >>> from lanewise.linalg.rules import problem_of_sizes
     >>> [suits_tcgen05(problem_of_sizes(n, n, n, "bf16")) for n in (32, 256)]
     [False, True]
     """

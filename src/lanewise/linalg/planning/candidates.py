@@ -26,10 +26,8 @@ from lanewise.linalg.kernels.hopper.traits import (
 from lanewise.linalg.operand_copies import needs_copy
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.planning.cases import problem_columns
-from lanewise.linalg.planning.costs import H200
 from lanewise.linalg.planning.gpus import GPUS
-from lanewise.linalg.planning.model import LINE, Case, expected
+from lanewise.linalg.planning.model import H200, LINE, Case, expected, plan_columns, problem_columns
 from lanewise.linalg.problem import Problem
 from lanewise.linalg.sum_order import element_bytes, instruction_widths, planes_of
 
@@ -204,14 +202,8 @@ def _is_chain(problem: Problem) -> bool:
 
 def _warp_choices(plans: list[Plan]) -> Choices:
     """Return plans of the mma.sync kernels as candidates."""
-    rows, columns, steps = np.array([plan.tile for plan in plans]).T
-    one, none = np.ones(len(plans), int), np.zeros(len(plans), int)
-    return {
-        "rows": rows, "columns": columns, "step": steps, "across": one, "along": one,
-        "split": np.array([plan.split for plan in plans]),
-        "groups": one, "gather": none, "direct": none, "by_turns": none, "pingpong": none, "swap": none,
-        "splits_a": none, "warp": one, "stages": np.array([plan.stages for plan in plans]),
-    }  # fmt: skip
+    columns = [{**plan_columns(plan), "swap": plan.swap} for plan in plans]
+    return {name: np.array([int(row[name]) for row in columns]) for name in columns[0] if name != "raster"}
 
 
 def _any_plan(swap: bool) -> Plan:
@@ -375,12 +367,6 @@ def _has_registers(problem: Problem, rows: int, columns: int) -> bool:
     return sums * min(problem.sums.bits, 32) // 32 + OTHER_REGISTERS <= REGISTERS[consumers][1]
 
 
-def _slots(size: Any) -> Any:
-    """Return how many clusters of a size run at the same time."""
-    gpu = GPUS[ARCH]
-    return np.where(size <= 2, gpu.multiprocessors, gpu.clustered) // size
-
-
 def _with_groups(problem: Problem, x: Choices, groups: int) -> Choices:
     """Return candidates with numbers of groups: small ones, and those that fill the GPU, or half of it.
 
@@ -390,7 +376,7 @@ def _with_groups(problem: Problem, x: Choices, groups: int) -> Choices:
         return {**x, "groups": np.full(len(x["rows"]), groups)}
     size = x["across"] * x["along"] * x["split"]
     tiles = -(-problem.m // (x["rows"] * x["across"])) * -(-problem.n // (x["columns"] * x["along"]))
-    most = _slots(size) // (tiles * problem.batch)
+    most = GPUS[ARCH].slots(size) // (tiles * problem.batch)
     small = np.broadcast_to(_GROUPS, (len(most), len(_GROUPS)))
     filling = [np.where(np.isin(group, _GROUPS), 0, group) for group in (most, most // 2)]
     numbers = np.column_stack([small, *filling])
@@ -411,7 +397,7 @@ def _can_be_cut(problem: Problem, x: Choices, forced: bool) -> Any:
     )
     if not forced:
         tiles = -(-problem.m // x["rows"]) * -(-problem.n // x["columns"]) * problem.batch
-        possible &= (tiles * parts <= _slots(size) * size) & (share >= _LEAST_STEPS)
+        possible &= (tiles * parts <= GPUS[ARCH].slots(size) * size) & (share >= _LEAST_STEPS)
     halves = parts == 1
     halves &= x["columns"] // x["across"] <= WIDEST if problem.b.k_major else x["columns"] // 2 % line == 0
     return (

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
 from lanewise.isa.gpu_models import FIGURES
-from lanewise.isa.launch_limits import shared_bytes_of
+from lanewise.isa.multiprocessor import shared_bytes_of
 
 
-def resident(cluster_size: int, multiprocessors: int) -> int:
+def resident(cluster_size: Any, multiprocessors: int) -> Any:
     """Return how many blocks run at the same time: clusters of four or eight leave some multiprocessors idle.
+
+    Sizes of clusters may be an array.
 
     On an H200 with 132 of them, 30 clusters of four and 15 of eight run at the same time.
 
     >>> [resident(size, 132) for size in (1, 2, 4, 8)]
     [132, 132, 120, 120]
     """
-    return multiprocessors if cluster_size <= 2 else multiprocessors * 10 // 11
+    return multiprocessors - (cluster_size > 2) * (multiprocessors - multiprocessors * 10 // 11)
 
 
 @dataclass(frozen=True)
@@ -34,13 +37,8 @@ class Gpu:
     shared_bytes: int
     l2_bytes: int
 
-    @property
-    def clustered(self) -> int:
-        """Multiprocessors that clusters of four or eight blocks fill."""
-        return resident(4, self.multiprocessors)
-
-    def slots(self, size: int) -> int:
-        """Return how many clusters of so many blocks run at the same time.
+    def slots(self, size: Any) -> Any:
+        """Return how many clusters of so many blocks run at the same time; sizes may be an array.
 
         >>> [GPUS["sm_90a"].slots(size) for size in (1, 2, 4, 8)]
         [132, 66, 30, 15]

@@ -8,14 +8,21 @@ far off the times are and what the choices cost.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from math import gcd
 from typing import Any
 
 import numpy as np
 
 from lanewise.linalg.kernels.hopper.traits import MOST_SHARED, WIDEST, WIDEST_PROMOTED
+from lanewise.linalg.operand_copies import needs_copy, needs_transpose
+from lanewise.linalg.orientation import oriented
+from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import Gpu
+from lanewise.linalg.problem import Operand, Problem
+from lanewise.linalg.sum_order import element_bytes, plane_products, planes_of
 
 #: Rows of one wgmma; bytes of a line of shared memory, which is K of one stage.
 ROWS, LINE = 64, 128
@@ -40,90 +47,91 @@ Values = Any
 
 @dataclass(frozen=True)
 class Costs:
-    """What things take on a GPU. Times are in microseconds, rates are by microsecond, shares have no unit."""
+    """What things take on a GPU, an H200. Times are in microseconds, rates are by microsecond, shares have no
+    unit."""
 
     #: A launch until its blocks run, and its end; the first loads of a block until they are in shared memory;
     #: clusters, for each time that their size doubles.
-    launch: float
-    first_load: float
-    cluster: float
+    launch: float = 3.04
+    first_load: float = 1.22
+    cluster: float = 0.0886
     #: Products of bf16 numbers of one multiprocessor; how many times as fast 8-bit numbers are multiplied.
-    products: float
-    eight_bit: float
+    products: float = 3.66e6
+    eight_bit: float = 1.91
     #: Columns that a wgmma takes beside its own, if warpgroups share a tile and if they alternate; and the
     #: fewest that it takes time for.
-    extra_columns: float
-    extra_pingpong: float
-    least_columns: float
+    extra_columns: float = 25.6
+    extra_pingpong: float = 15.5
+    least_columns: float = 17.5
     #: A step of K beside its products, for one warpgroup that has the tensor cores for itself.
-    step_alone: float
+    step_alone: float = 0.0413
     #: From the request of a stage to its arrival: by this and the number of stages loads are bound.
-    load_latency: float
+    load_latency: float = 1.72
     #: Bytes that L2 gives to all multiprocessors, that one takes in, and that memory moves for all and for
     #: one that loads alone.
-    l2_bytes: float
-    port_bytes: float
-    memory_bytes: float
-    memory_port_bytes: float
+    l2_bytes: float = 1.42e7
+    port_bytes: float = 8.69e5
+    memory_bytes: float = 3.85e6
+    memory_port_bytes: float = 4.33e5
     #: Until L2 has written back what others left in it, if at least so many bytes are moved.
-    drain: float
-    dirty_bytes: float
+    drain: float = 1.16
+    dirty_bytes: float = 4.35e6
     #: Of operands that do not stay in L2, what share is read again for each wave of tiles. Of those that many
     #: clusters read, what share is read by both halves of L2.
-    read_again: float
-    far_reads: float
+    read_again: float = 0.0336
+    far_reads: float = 0.306
     #: What operands that are contiguous along M, or N, rows of boxes that lie in two lines of L2, and those
     #: that begin between two sectors of 32 bytes add to loads, and the latter to what memory reads (shares).
-    loads_along_m: float
-    loads_along_n: float
-    split_lines: float
-    half_sectors: float
-    half_atoms: float
+    loads_along_m: float = 0.0328
+    loads_along_n: float = 0.183
+    split_lines: float = 0.749
+    half_sectors: float = 0.335
+    half_atoms: float = 0.235
     #: Bytes that memory could move while a sector of 32 bytes, an atom of 64 or a line of 128 of the results
     #: is written by two tiles, and while a sector is by two boxes of a tile.
-    broken_sector: float
-    broken_atom: float
-    broken_line: float
-    broken_box: float
+    broken_sector: float = 23.5
+    broken_atom: float = 105
+    broken_line: float = 26.4
+    broken_box: float = 72.3
     #: What is added to the bytes of results that TMA stores and L2 does not hold, for each thousand rows that
     #: tiles write at the same time: memory opens pages for each of them (a share).
-    open_rows: float
+    open_rows: float = 0.03
     #: An epilogue: of a tile, of 64 × 64 results of a warpgroup; more of the latter if threads store, the
     #: same where warpgroups alternate, if values go through long functions, and if results have four bytes;
     #: of 64 × 8 straight from registers.
-    epilogue: float
-    epilogue_piece: float
-    thread_stores: float
-    thread_stores_pingpong: float
-    long_epilogue: float
-    wide_results: float
-    direct_piece: float
+    epilogue: float = 0.226
+    epilogue_piece: float = 0.296
+    thread_stores: float = 1.7
+    thread_stores_pingpong: float = 1.2
+    long_epilogue: float = 0.814
+    wide_results: float = 0.307
+    direct_piece: float = 0.0411
     #: Where warpgroups alternate, what share of it the next tile's products do not hide; half of what an
     #: epilogue takes longer than a tile's products comes to that.
-    exposed_pingpong: float
+    exposed_pingpong: float = 0.0386
     #: What share of a full wave's time a last one takes at least.
-    last_wave: float
+    last_wave: float = 0.624
     #: Adding the sums of a step to f32 totals, for 64 × 64 of a warpgroup; with two accumulators, so that
     #: products go on meanwhile; of a wide tile in two halves, beside the products of the other warpgroup.
-    promotion: float
-    promotion_by_turns: float
-    promotion_in_halves: float
+    promotion: float = 0.035
+    promotion_by_turns: float = 0.005
+    promotion_in_halves: float = 0.014
     #: Splitting 64 × 64 f32 into bf16 in the registers of a warpgroup, while others multiply.
-    register_split: float
+    register_split: float = 0.3
     #: One load by a thread of such numbers, where TMA cannot load them.
-    thread_load: float
+    thread_load: float = 0.00026
     #: Parts of K: an exchange in a cluster and the bytes of sums that a block gets, one through memory by who
     #: comes last and the bytes of sums that it reads, a second kernel and the bytes that all of it reads.
-    cluster_exchange: float
-    cluster_bytes: float
-    memory_exchange: float
-    exchange_bytes: float
-    second_kernel: float
-    gather_bytes: float
+    cluster_exchange: float = 0.477
+    cluster_bytes: float = 4.1e4
+    memory_exchange: float = 1.89
+    exchange_bytes: float = 7.74e4
+    second_kernel: float = 1.45
+    gather_bytes: float = 2.68e6
     #: A kernel that copies operands first, a second one, and the bytes that they read and write.
-    copy: float
-    second_copy: float
-    copy_bytes: float
+    copy: float = 1.51
+    second_copy: float = 0.095
+    copy_bytes: float = 3.55e6
     #: The mma.sync kernels: a launch, the first loads of a tile, products of bf16 numbers of one
     #: multiprocessor; one copy by a thread, and 16 bytes that it then moves in shared memory; an element of a
     #: fragment that is loaded by itself, an f32 of one that is split into bf16, and a byte of any; a step of
@@ -132,23 +140,33 @@ class Costs:
     #: of four bytes, but for those of split f32; what share of the bytes for broken sectors, atoms and lines
     #: of results comes to theirs; waiting for the code of a copy that moves 16 bytes, for each that a thread
     #: makes in a step beyond those whose code is held, and that of another copy as a share of it.
-    warp_launch: float
-    warp_first: float
-    warp_products: float
-    warp_piece: float
-    warp_shifted: float
-    warp_element: float
-    warp_split: float
-    warp_fragment: float
-    warp_step: float
-    warp_exchange: float
-    warp_store: float
-    warp_store_odd: float
-    warp_store_element: float
-    warp_wide_results: float
-    warp_broken: float
-    warp_code: float
-    warp_copy_code: float
+    warp_launch: float = 3.74
+    warp_first: float = 0.783
+    warp_products: float = 1.04e6
+    warp_piece: float = 0.000173
+    warp_shifted: float = 0.000441
+    warp_element: float = 9.25e-05
+    warp_split: float = 4.76e-05
+    warp_fragment: float = 1.54e-06
+    warp_step: float = 0.149
+    warp_exchange: float = 0.0856
+    warp_store: float = 0.0242
+    warp_store_odd: float = 0.263
+    warp_store_element: float = 6.76e-05
+    warp_wide_results: float = 0.2
+    warp_broken: float = 0.2
+    warp_code: float = 0.5
+    warp_copy_code: float = 0.3
+
+
+H200 = Costs()
+#: By what share of the time the planner is typically off (the root of the mean square), by the part of the
+#: time that is longest, on a fourth of the products of the sweeps of an H200 (`python
+#: benchmarks/fit_planner.py`). There are no products there whose exchanges take longest.
+ERRORS = {
+    "launch": 0.083, "tensor_cores": 0.085, "loads": 0.116, "memory": 0.087, "epilogue": 0.285,
+    "exchange": 0.3, "copies": 0.195,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -387,7 +405,7 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     """
     c, x = costs, case
     size = x.across * x.along * x.split
-    slots = np.where(size <= 2, gpu.multiprocessors, gpu.clustered) // size
+    slots = gpu.slots(size)
     high, wide = ceiling(_tiles_down(x, x.rows), x.across), ceiling(x.n, x.columns * x.along)
     tiles = high * wide * x.batch * x.groups
     whole = tiles // slots
@@ -570,3 +588,79 @@ def _resident_warp_blocks(case: Case, team: Values, size: Values) -> Values:
     sums = x.rows * x.columns / team * np.where(x.planes > 1, 2, 1)
     registers = np.maximum(sums + np.where(x.stages > 1, _LOOP_REGISTERS, _WARP_REGISTERS), 40)
     return np.maximum(np.minimum(_SHARED // shared, _REGISTERS // (team * x.split * registers)), 1)
+
+
+# plans and their problem as the model sees them: numbers, many plans side by side ---------------------------
+
+
+def problem_columns(problem: Problem, plan: Plan) -> dict[str, float]:
+    """Return what the model asks of a problem, as the kernel of a plan computes it."""
+    seen = oriented(problem, plan)
+    planes, size = planes_of(problem), element_bytes(problem)
+    out = seen.out.dtype.word_bits // 8
+    across = seen.n if seen.out.k_major else seen.m
+    copied = [
+        (operand, rows)
+        for operand, rows in ((seen.a, seen.m), (seen.b, seen.n))
+        if needs_copy(operand, problem.precision)
+    ]
+    along = [
+        not operand.k_major and not needs_transpose(operand, problem.precision)
+        for operand in (seen.a, seen.b)
+    ]
+    epilogue = problem.epilogue
+    return {
+        "m": seen.m, "n": seen.n, "k": seen.k, "batch": seen.batch, "element_bytes": size, "out_bytes": out,
+        "planes": planes, "plane_products": len(plane_products(planes)),
+        "a_along_m": along[0], "b_along_n": along[1],
+        "lines_a": _begins_at(seen.a, problem), "lines_b": _begins_at(seen.b, problem),
+        "aligned_a": min(seen.a.alignment, 16), "aligned_b": min(seen.b.alignment, 16),
+        "single_a": not seen.a.k_major and size != 2, "single_b": not seen.b.k_major and size != 2,
+        "line_bytes": across * out, "along_n": seen.out.k_major,
+        "thread_stores": not (seen.out.tma and across * out % 16 == 0),
+        "long_epilogue": epilogue.activation is not None or epilogue.function is not None,
+        "promotes": problem.promote is not None or planes > 1,
+        "experts": problem.experts,
+        "copies": len(copied),
+        "copied_bytes": sum(_copied_bytes(operand, rows, problem, planes) for operand, rows in copied),
+        "copied_a_bytes": _copied_bytes(seen.a, seen.m, problem, planes) if planes > 1 else 0,
+    }  # fmt: skip
+
+
+def _begins_at(operand: Operand, problem: Problem) -> int:
+    """Return the bytes, up to a line, at whose multiples the rows of an operand begin; copies have lines."""
+    if needs_copy(operand, problem.precision):
+        return LINE
+    return gcd(operand.leading * operand.dtype.word_bits // 8, LINE)
+
+
+def _copied_bytes(operand: Operand, rows: int, problem: Problem, planes: int) -> float:
+    """Return the bytes that a copy of an operand reads and writes: its rows are padded to whole lines."""
+    batch = problem.batch if operand.batch_stride else 1
+    size, along_k = element_bytes(problem), operand.k_major or needs_transpose(operand, problem.precision)
+    lines, length = (rows, problem.k) if along_k else (problem.k, rows)
+    written = lines * (-(-length * size // LINE) * LINE) * planes
+    return float(batch) * (rows * problem.k * operand.dtype.word_bits // 8 + written)
+
+
+def plan_columns(plan: Plan) -> dict[str, float]:
+    """Return what the model asks of a plan."""
+    return {
+        "warp": plan.family == "warp", "rows": plan.tile[0], "columns": plan.tile[1], "step": plan.tile[2],
+        "across": plan.cluster[0], "along": plan.cluster[1],
+        "split": plan.split, "groups": plan.groups, "gather": plan.gather, "stages": plan.stages,
+        "pingpong": plan.schedule == "pingpong", "by_turns": plan.schedule == "by turns",
+        "direct": plan.direct, "splits_a": plan.splits_a, "raster": plan.group,
+    }  # fmt: skip
+
+
+def case_of(problem: Problem, plans: Sequence[Plan]) -> Case:
+    """Return the case of some plans of one problem."""
+    orientations = {plan.swap: plan for plan in plans}
+    by_swap = {swap: problem_columns(problem, plan) for swap, plan in orientations.items()}
+    return joined([{**by_swap[plan.swap], **plan_columns(plan)} for plan in plans])
+
+
+def joined(rows: Sequence[dict[str, Any]]) -> Case:
+    """Return the case of many problems and plans."""
+    return Case(**{field.name: np.array([float(row[field.name]) for row in rows]) for field in fields(Case)})

@@ -14,9 +14,8 @@ from lanewise.linalg.kernels.family import family_of
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan, require_fields
 from lanewise.linalg.planning.blackwell import UNMEASURED
-from lanewise.linalg.planning.forced import with_fewer_stages
 from lanewise.linalg.planning.gpus import GPUS
-from lanewise.linalg.planning.planner import Estimate, estimate, require_possible
+from lanewise.linalg.planning.planner import Estimate, estimate, require_possible, with_fewer_stages
 from lanewise.linalg.problem import Problem
 from lanewise.linalg.sum_order import instruction_of, stored_bits
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from lanewise.errors import LanewiseError
+from lanewise.linalg.kernels.family import family_of
 from lanewise.linalg.operand_copies import as_loaded, with_copies
 from lanewise.linalg.orientation import oriented
-from lanewise.linalg.plan import Plan
+from lanewise.linalg.plan import Plan, require_fields
 from lanewise.linalg.planning.blackwell import blackwell_plan, blackwell_plans, expected, suits_tcgen05
 from lanewise.linalg.planning.gpus import GPUS, Gpu
 from lanewise.linalg.planning.measured import measured_plan
@@ -69,9 +71,12 @@ def plan_of(problem: Problem, arch: str) -> Plan:
 
 def _as_planned(problem: Problem) -> Problem:
     """Return a problem as plans see it: without a user's function, and with at least one element."""
-    sizes = {name: max(1, getattr(problem, name)) for name in ("m", "n", "k", "batch")}
     epilogue = replace(problem.epilogue, function=None, folded=None)
-    return replace(problem, **sizes, epilogue=epilogue, folded_rows=0)
+    return replace(_not_empty(problem), epilogue=epilogue, folded_rows=0)
+
+
+def _not_empty(problem: Problem) -> Problem:
+    return replace(problem, **{name: max(1, getattr(problem, name)) for name in ("m", "n", "k", "batch")})
 
 
 @lru_cache(maxsize=4096)
@@ -109,11 +114,9 @@ def _as_can_be_had(problem: Problem, plan: Plan) -> Plan | None:
             continue
         if traits.store is Store.TMA:
             return tried
-        from lanewise.linalg.kernels.hopper.launches import (
-            with_room_for_results,  # it loads the kernel language
-        )
+        from lanewise.linalg.kernels.hopper import launches  # it loads the kernel language
 
-        return with_room_for_results(as_loaded(problem), tried)
+        return launches.with_room_for_results(as_loaded(problem), tried)
     return None
 
 
@@ -293,8 +296,7 @@ _BOUNDS = {
 
 def _hopper_estimate(problem: Problem, plan: Plan, gpu: Gpu) -> Estimate:
     """Return what the model of the Hopper kernels says of a plan."""
-    from lanewise.linalg.planning.cases import case_of
-    from lanewise.linalg.planning.costs import ERRORS, H200
+    from lanewise.linalg.planning.model import ERRORS, H200, case_of
     from lanewise.linalg.planning.model import expected as hopper_expected
 
     expectation = hopper_expected(case_of(problem, [plan]), H200, gpu)
@@ -312,3 +314,46 @@ def _why(problem: Problem, plan: Plan, expectation: Estimate, gpu: Gpu) -> str:
     text = f"{tiles} tiles of {rows}×{columns} on {gpu.multiprocessors} multiprocessors"
     text += f" are {expectation.waves:.2f} waves"
     return f"{text}; the model expects {expectation.seconds * 1e6:.1f} µs, bound by {expectation.bound}."
+
+
+# plans that a caller forces ---------------------------------------------------------------------------------
+
+
+#: Plans and problems that are known to go together.
+_MOST_CHECKED = 512
+
+
+def require_kernel(problem: Problem, plan: Plan) -> None:
+    """Raise an error if there is no kernel of a plan for a problem. It is looked up once for each of them.
+
+    >>> from lanewise.formats import bf16, f32
+    >>> from lanewise.linalg.problem import Operand
+    >>> matrix = Operand(bf16, True, 64)
+    >>> problem = Problem(64, 64, 64, matrix, matrix, matrix, f32)
+    >>> require_kernel(problem, Plan("warp", "sm_80", (64, 64, 8), 2))
+    Traceback (most recent call last):
+    lanewise.errors.LanewiseError: tile (64, 64, 8), 2 stages: 8 elements of K are not a multiple of 16, \
+those of mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32
+    """
+    function = None if problem.epilogue.function is None else "any"  # which one it is does not matter
+    _require_kernel(replace(_not_empty(problem), epilogue=replace(problem.epilogue, function=function)), plan)
+
+
+def with_fewer_stages(problem: Problem, plan: Plan) -> Plan:
+    """Return a plan with fewer stages if there is a kernel of it only then, else as it is."""
+    for stages in range(plan.stages, 1, -1):
+        tried = replace(plan, stages=stages)
+        with suppress(LanewiseError):
+            require_kernel(problem, tried)
+            return tried
+    return plan
+
+
+@lru_cache(maxsize=_MOST_CHECKED)
+def _require_kernel(problem: Problem, plan: Plan) -> None:
+    require_fields(plan)
+    require_possible(problem, plan)
+    if plan.family == "warp":
+        # the CPU alone promotes sums of mma.sync; the tiles have to suit the products that are left
+        problem = replace(problem, promote=None)
+    family_of(plan.family).require_kernel(problem, plan)

@@ -19,8 +19,8 @@ from lanewise.disk_cache import UNFINISHED, cache_directory
 from lanewise.errors import LanewiseError
 from lanewise.linalg.operand_copies import needs_copy, with_copies
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.planning.forced import require_kernel
 from lanewise.linalg.planning.measured import fields_of, kind_of, plan_from
+from lanewise.linalg.planning.planner import require_kernel
 from lanewise.linalg.problem import Epilogue, Operand, Problem
 
 _FILE = "tuned_products.json"

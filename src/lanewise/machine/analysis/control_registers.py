@@ -4,9 +4,8 @@ A loop that counts how often it looked at a flag makes no progress: the counter 
 """
 
 from lanewise.machine.program.instruction_record import BlockEnd, Role
-from lanewise.machine.program.operands import Register, SpecialRegister, registers_in
+from lanewise.machine.program.operands import CLOCK_REGISTERS, Register, SpecialRegister, registers_in
 from lanewise.machine.program.ops import Op, Program
-from lanewise.machine.program.special_registers import CLOCK_REGISTERS
 
 #: Roles of operands that decide on where lanes go on, or on what is accessed.
 _DECIDING = (

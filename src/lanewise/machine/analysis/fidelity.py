@@ -1,4 +1,9 @@
-"""Finds where a GPU may give other bits than the machine: approximate functions, fused sums, torn atomics."""
+"""Finds where a GPU may give other bits than the machine: approximate functions, fused sums, torn atomics.
+
+And where a kernel relies on which elements of a wmma fragment a lane holds, which PTX leaves open: Volta
+holds other elements than later GPUs. Code that does the same to every element is right on all; what is seen
+are elements that are stored one by one with st, and fragments that are loaded one by one with ld.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,9 +11,9 @@ from typing import Literal
 
 from lanewise.isa import find_arch
 from lanewise.isa.multiprocessor import TORN_IN_CLUSTERS
-from lanewise.machine.analysis import fragment_places
-from lanewise.machine.program.instruction_record import AccessKind, BlockEnd, Fusion
-from lanewise.machine.program.operands import Register, elements_of
+from lanewise.isa.operands import has_volta_fragments
+from lanewise.machine.program.instruction_record import AccessKind, BlockEnd, Fusion, Level, Role
+from lanewise.machine.program.operands import Register, elements_of, registers_in
 from lanewise.machine.program.ops import FunctionBody, Op, Program
 from lanewise.machine.program.ptx_types import ROUNDINGS
 from lanewise.machine.program.resolve import resolve
@@ -180,7 +185,7 @@ def notes(program: Program, arch: str) -> list[str]:
         else:
             text = note.message
         lines.setdefault(text, []).append(note.line)
-    for line, text in fragment_places.notes(program):
+    for line, text in fragment_notes(program):
         lines.setdefault(text, []).append(line)
     return [f"{text} (line{_lines(numbers)})" for text, numbers in lines.items()]
 
@@ -190,3 +195,68 @@ def _lines(lines: list[int]) -> str:
     first = sorted(set(lines))
     names = ", ".join(str(line) for line in first[:6])
     return f"{'s' if len(first) > 1 else ''} {names}{', …' if len(first) > 6 else ''}"
+
+
+# wmma fragments --------------------------------------------------------------------------------------------
+
+_WHY = (
+    "PTX leaves open which element that is, and sm_70 has another than later GPUs "
+    "(lanewise explain shows both, with --arch sm_70 and without)"
+)
+
+
+def fragment_notes(program: Program) -> list[tuple[int, str]]:
+    """Return lines that take a wmma fragment apart by place, or put one together, each with a sentence."""
+    return [note for body in program.bodies for note in (*_stored_elements(body), *_loaded_elements(body))]
+
+
+def _is_fragment_op(op: Op) -> bool:
+    """Return whether an instruction takes or gives wmma fragments that Volta has of its own."""
+    instruction = op.source.instruction()
+    return instruction is not None and has_volta_fragments(instruction)
+
+
+def _stored_elements(body: FunctionBody) -> list[tuple[int, str]]:
+    """Return notes on stores of single elements."""
+    holds: set[Register] = set()
+    lines: list[tuple[int, str]] = []
+    for op in body.ops:
+        sources = [register for register in op.registers(Role.USED) if register in holds]
+        if op.record.is_plain_store and sources:
+            lines.append((op.line, f"{op.opcode} stores an element of a wmma fragment: {_WHY}"))
+        defined = op.registers(Role.DEFINED)
+        if _is_fragment_op(op):
+            holds |= defined
+        elif op.record.level is Level.LANE and len(sources) == 1:
+            holds |= defined  # the element, moved or changed; sums over several belong to no place
+        else:
+            holds -= defined
+    return lines
+
+
+def _loaded_elements(body: FunctionBody) -> list[tuple[int, str]]:
+    """Return notes on fragments whose elements come from several loads; one value for all is portable."""
+    origins: dict[Register, Op] = {}
+    lines: list[tuple[int, str]] = []
+    for op in body.ops:
+        if _is_fragment_op(op):
+            for number, operand in enumerate(op.operands):
+                if op.record.role(number) is not Role.USED:
+                    continue
+                loads = {
+                    origins[register].site: origins[register]
+                    for register in registers_in(operand)
+                    if register in origins
+                }
+                if len(loads) > 1:
+                    text = f"{{}} loads an element of a wmma fragment: {_WHY}"
+                    lines += [(load.line, text.format(load.opcode)) for load in loads.values()]
+        sources = [register for register in op.registers(Role.USED) if register in origins]
+        for register in op.registers(Role.DEFINED):
+            if op.record.is_plain_load and op.space != "param":
+                origins[register] = op
+            elif op.record.level is Level.LANE and len(sources) == 1:
+                origins[register] = origins[sources[0]]
+            else:
+                origins.pop(register, None)
+    return lines

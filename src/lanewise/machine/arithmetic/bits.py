@@ -245,16 +245,8 @@ def convert_address(lanes: Lanes, op: Op) -> None:
     from lanewise.machine import abi
 
     windows = {"shared": abi.SHARED_WINDOW, "local": abi.LOCAL_WINDOW, "param": abi.PARAM_WINDOW}
-    space = next(
-        (
-            modifier.split("::")[0]
-            for modifier in op.modifiers
-            if modifier.split("::")[0] in (*windows, "global", "const")
-        ),
-        "global",
-    )
     address = lanes.read(op.operands[1], U64)
-    base = windows.get(space, 0)
+    base = windows.get(op.space, 0)
     lanes.write(op.operands[0], address - base if op.has("to") else address + base)
 
 

@@ -62,39 +62,35 @@ def _combined(lanes: Lanes, op: Op, comparison: Value) -> Value:
     if len(op.operands) < 4:
         return comparison
     third = lanes.read(op.operands[3], BOOL)
-    method = next((name for name in ("and", "or", "xor") if op.has(name)), "")
-    if not method:
-        raise op.unsupported("a predicate without .and, .or or .xor")
+    method = op.one_of(("and", "or", "xor"), "a predicate without .and, .or or .xor")
     return {"and": comparison & third, "or": comparison | third, "xor": comparison ^ third}[method]
 
 
-def _comparison(op: Op) -> str:
-    """Return the name of the comparison among an instruction's modifiers."""
-    name = next((modifier for modifier in op.modifiers if modifier in COMPARISONS), "")
-    if not name:
-        raise op.unsupported("it names no comparison")
-    return name
+def _compared_halves(lanes: Lanes, op: Op, fmt: str) -> list[Value]:
+    """Return the comparison of the lower and of the upper halves of packed floats."""
+    name = op.one_of(COMPARISONS, "it names no comparison")
+    pairs = [halves(lanes.read(operand, U32)) for operand in op.operands[1:3]]
+    results = []
+    for side in (0, 1):
+        words = [pair[side] for pair in pairs]
+        if op.has("ftz") and fmt == "f16x2":
+            words = [flush_half(word) for word in words]
+        a, b = (widen(word, fmt.removesuffix("x2")) for word in words)
+        results.append(_combined(lanes, op, compare(op, name, a, b)))
+    return results
 
 
 def setp(lanes: Lanes, op: Op) -> None:
     """Lower setp: p gets the comparison, q its opposite; for packed types they belong to the two halves."""
     fmt = op.types[-1]
-    name = _comparison(op)
     first, *second = elements_of(op.operands[0])
     if fmt in ("f16x2", "bf16x2"):
-        pairs = [halves(lanes.read(operand, U32)) for operand in op.operands[1:3]]
-        results = []
-        for side in (0, 1):
-            words = [pair[side] for pair in pairs]
-            if op.has("ftz") and fmt == "f16x2":
-                words = [flush_half(word) for word in words]
-            a, b = (widen(word, fmt.removesuffix("x2")) for word in words)
-            results.append(_combined(lanes, op, compare(op, name, a, b)))
+        results = _compared_halves(lanes, op, fmt)
         lanes.write(first, results[0])
         if second:
             lanes.write(second[0], results[1])
         return
-    raw = compare(op, name, *_operands(lanes, op, fmt))
+    raw = compare(op, op.one_of(COMPARISONS, "it names no comparison"), *_operands(lanes, op, fmt))
     result, opposite = _combined(lanes, op, raw), _combined(lanes, op, ~raw)
     lanes.write(first, result)
     if second and not isinstance(second[0], Sink):
@@ -104,20 +100,14 @@ def setp(lanes: Lanes, op: Op) -> None:
 def set_(lanes: Lanes, op: Op) -> None:
     """Lower set: all ones or 1.0 where the comparison holds, else zero."""
     result, fmt = op.types[0], op.types[-1]
-    name = _comparison(op)
     if fmt in ("f16x2", "bf16x2"):
-        pairs = [halves(lanes.read(operand, U32)) for operand in op.operands[1:3]]
         word = lanes.constant(U32, 0)
         one = {"f16x2": 0x3C00, "bf16x2": 0x3F80}.get(result, 0xFFFF)
-        for side in (0, 1):
-            words = [pair[side] for pair in pairs]
-            if op.has("ftz") and fmt == "f16x2":
-                words = [flush_half(word) for word in words]
-            a, b = (widen(word, fmt.removesuffix("x2")) for word in words)
-            holds = _combined(lanes, op, compare(op, name, a, b))
+        for side, holds in enumerate(_compared_halves(lanes, op, fmt)):
             word = word | holds.select(lanes.constant(U32, one << 16 * side), 0)
         lanes.write(op.operands[0], word)
         return
+    name = op.one_of(COMPARISONS, "it names no comparison")
     outcome = _combined(lanes, op, compare(op, name, *_operands(lanes, op, fmt)))
     if result == "f32":
         lanes.write(op.operands[0], outcome.select(lanes.constant(f32, 1.0), 0.0))

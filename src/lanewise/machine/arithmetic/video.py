@@ -142,14 +142,12 @@ def compare(lanes: Lanes, op: Op) -> None:
     """Lower vset: 1 where the comparison holds, else 0."""
     first, second = _signs(op)
     a, b = _read(lanes, op.operands[1], first), _read(lanes, op.operands[2], second)
-    _finish(lanes, op, _COMPARE[_comparison(op)](a, b).to(Type("u", 64)).to(WIDE), first)
+    _finish(lanes, op, _compared(op, a, b), first)
 
 
-def _comparison(op: Op) -> str:
-    name = next((modifier for modifier in op.modifiers if modifier in _COMPARE), "")
-    if not name:
-        raise op.unsupported("it names no comparison")
-    return name
+def _compared(op: Op, a: Value, b: Value) -> Value:
+    """Return whether a comparison holds, as 1 or 0."""
+    return _COMPARE[op.one_of(_COMPARE, "it names no comparison")](a, b).to(Type("u", 64)).to(WIDE)
 
 
 def multiply_add(lanes: Lanes, op: Op) -> None:
@@ -214,10 +212,7 @@ def parallel(lanes: Lanes, op: Op) -> None:
             _field(sources[pick[index] // count], pick[index] % count, bits, signed)
             for pick, signed in zip(picks, (first, second), strict=True)
         )
-        if name == "vset":
-            value = _COMPARE[_comparison(op)](a, b).to(Type("u", 64)).to(WIDE)
-        else:
-            value = OPERATIONS[name](a, b)
+        value = _compared(op, a, b) if name == "vset" else OPERATIONS[name](a, b)
         if op.has("sat"):
             value = clamped(value, *_limits(bits, result))
         word = value.to(U32)

@@ -4,36 +4,58 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lanewise.jit import ir
-from lanewise.jit.simd import Type, Value, i64
+from lanewise.jit.simd import Type, Value, i64, u32, u64
 from lanewise.machine import abi
-from lanewise.machine.abi import BlockAnswer, FaultKind, LaunchRecord
+from lanewise.machine.abi import FaultKind, LaunchRecord
 from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.bulk_copies.faults import Wrong
 from lanewise.machine.bulk_copies.operation import GRANULE, ISSUER, Issue, finish
-from lanewise.machine.bulk_copies.reductions import copier, operation_of, reduction
-from lanewise.machine.codegen import pending_operations
 from lanewise.machine.codegen.function_code import (
-    U32,
-    U64,
     BlockCode,
     FunctionCode,
     Kernel,
     Record,
-    call,
+    routine,
     shared_code,
     shared_function,
     shared_routine,
-    zero_bytes,
 )
-from lanewise.machine.codegen.pending_operations import address_of, call_function
+from lanewise.machine.codegen.pending_operations import address_of, commit_bulk_group, wait_bulk_group
 from lanewise.machine.codegen.threaded_code import Step
 from lanewise.machine.program.memory_accesses import accesses
 from lanewise.machine.program.operands import Register, ResolvedOperand, elements_of
 from lanewise.machine.program.ops import Op
 from lanewise.machine.program.ptx_types import TYPE_BITS
 from lanewise.machine.warp_ops.addresses import WRITE
-from lanewise.machine.warp_ops.atomics import BULK
+from lanewise.machine.warp_ops.atomics import BULK, atomic_update
 from lanewise.ptx import Immediate
+
+#: Operations of reductions.
+OPERATIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
+
+
+def operation_of(op: Op) -> str:
+    """Return the operation that an instruction names; raise an error if it names none."""
+    return op.one_of(OPERATIONS, "it names no operation")
+
+
+def reduction(module: ir.Module, op: Op, name: str, fmt: str, space: str) -> ir.Function:
+    """Return `reduce(target, source, bytes)` for an operation and a type of elements in a state space."""
+    arguments = ("target", "source", "bytes")
+
+    def write(code: FunctionCode) -> None:
+        word = Type("u", TYPE_BITS[fmt])
+        size = word.bits // 8
+        with code.loop(code["bytes"] >> (size.bit_length() - 1)) as number:
+            operand = code.load_unaligned(Record(code, code["source"] + number * size).handle, word)
+            target = Record(code, code["target"] + number * size).pointer(0, word)._typed(word)
+            atomic_update(code, op, name, fmt, target, operand, space)
+
+    title = f"reduce {name} {fmt} in {space}"
+    if module.functions.get(title) is None:
+        # Errors are raised here, where the line is known.
+        write(FunctionCode(ir.Module(), title, arguments, ir.WORD, ""))
+    return routine(module, title, arguments, write)
 
 
 @contextmanager
@@ -48,7 +70,7 @@ def each_receiver(
         yield addresses
         return
     blocks = code.launch.get(LaunchRecord.cluster_blocks)
-    named = code.lane_read(mask[0], Type("u", 16), lane).to(U64).to(i64)
+    named = code.lane_read(mask[0], Type("u", 16), lane).to(u64).to(i64)
     with code.when((named >> blocks).differs(0)):
         code.fault(FaultKind.BULK_COPY, op.site, lane, named, int(Wrong.MULTICAST))
     with code.loop(blocks) as rank, code.when(((named >> rank) & 1).differs(0)):
@@ -99,21 +121,15 @@ def lower(code: BlockCode, op: Op) -> None:
         combine = address_of(code, reduction(code.module, op, operation_of(op), fmt, space))
     function = _issuer(code.module, read.space, written.space, is_told, bool(mask))
     with code.each_lane(code.bits(code.active(op))) as lane:
-        size = code.lane_read(op.operands[2], U32, lane).to(U64).to(i64)
+        size = code.lane_read(op.operands[2], u32, lane).to(u64).to(i64)
         barrier: Value = code.number(0)
         if is_told:
             barrier = code.address_of(op.address(3), lane).to(i64)
         target, source = (code.address_of(access.address, lane).to(i64) for access in (written, read))
         with each_receiver(code, op, rest, lane, target, barrier) as (there, mbarrier):
-            values: list[Value | int] = [code["frame"], op.site, lane, there, source, size, mbarrier, combine]
+            values = [there, source, size, mbarrier, combine]
             values += [code.lane_read(word, Type("u", 16), lane) for word in mask]
-            stop_unless_done(code, call(code, function, values))
-
-
-def stop_unless_done(code: BlockCode, answer: Value) -> None:
-    """Return from a function if an operation stopped the launch."""
-    with code.when(answer.differs(0)):
-        code.give(BlockAnswer.STOPPING)
+            code.invoke_or_stop(function, code["frame"], op.site, lane, *values)
 
 
 def _issuer(
@@ -177,9 +193,9 @@ def executor(code: FunctionCode) -> None:
     combine = operation.get(AsyncOperation.combine)
     with code.builder.if_else(combine.equals(0).handle) as (copies, reduces):
         with copies:
-            copier(code, target, source, size)
+            code.copy_bytes(target, source, size, may_overlap=True)
         with reduces:
-            call_function(code, combine, target, source, size)
+            code.invoke(combine, target, source, size)
     finish(code, operation)
 
 
@@ -204,16 +220,16 @@ def lower_store(code: BlockCode, op: Op) -> None:
     size = bits // 8 * len(elements)
     function = storer(code.module) if is_told else _global_storer(code.module, located.space)
     with code.each_lane(code.bits(code.active(op))) as lane:
-        words: list[Value] = [code.lane_read(element, Type("u", bits), lane).to(U64) for element in elements]
+        words: list[Value] = [code.lane_read(element, Type("u", bits), lane).to(u64) for element in elements]
         if bits == 32:  # two to a word
-            words += [code.constant(U64, 0)] * (len(words) % 2)
+            words += [code.constant(u64, 0)] * (len(words) % 2)
             words = [low | (high << 32) for low, high in zip(words[::2], words[1::2], strict=True)]
-        words += [code.constant(U64, 0)] * (2 - len(words))
+        words += [code.constant(u64, 0)] * (2 - len(words))
         target = code.address_of(located.address, lane).to(i64)
         barrier = code.address_of(op.address(2), lane).to(i64) if is_told else code.number(0)
         data = [word.to(i64) for word in words]
-        values: list[Value | int] = [code["frame"], op.site, lane, target, size, barrier, combine, *data]
-        stop_unless_done(code, call(code, function, values))
+        values = [target, code.number(size), barrier, combine, *data]
+        code.invoke_or_stop(function, code["frame"], op.site, lane, *values)
 
 
 _STORE_ARGUMENTS = (*ISSUER, "target", "size", "barrier", "combine", "low", "high")
@@ -268,17 +284,17 @@ def zero(code: BlockCode, op: Op) -> None:
     function = shared_code(code.module, "zero shared memory", (*ISSUER, "target", "size"), _write_zero)
     with code.each_lane(code.bits(code.active(op))) as lane:
         target = code.address_of(address, lane).to(i64) - start
-        size = code.lane_read(op.operands[1], U64, lane).to(i64)
-        stop_unless_done(code, call(code, function, [code["frame"], op.site, lane, target, size]))
+        size = code.lane_read(op.operands[1], u64, lane).to(i64)
+        code.invoke_or_stop(function, code["frame"], op.site, lane, target, size)
 
 
 def _write_zero(code: BlockCode) -> None:
     made, target, size = Issue(code), code["target"], code["size"]
-    is_good = (size & (_ZEROED_UNIT - 1)).equals(0) & ~(size.to(U64) > _MOST_ZEROED)
+    is_good = (size & (_ZEROED_UNIT - 1)).equals(0) & ~(size.to(u64) > _MOST_ZEROED)
     made.demand(is_good, Wrong.BULK_STORE, size)
     made.aligned(target, Wrong.BULK_STORE_ALIGNMENT, _ZEROED_UNIT)
     with code.when(size.differs(0)):
-        zero_bytes(code, made.own_shared(target, size), size)
+        code.zero_bytes(made.own_shared(target, size), size)
 
 
 # groups -----------------------------------------------------------------------------------------------------
@@ -286,7 +302,7 @@ def _write_zero(code: BlockCode) -> None:
 
 def commit_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
     """Return cp.async.bulk.commit_group as a shared step."""
-    return Step(pending_operations.commit(module), [])
+    return Step(commit_bulk_group(module), [])
 
 
 def wait_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
@@ -294,4 +310,4 @@ def wait_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
     groups = op.operands[0]
     if not isinstance(groups, Immediate):
         raise op.unsupported("its number of groups is not a constant")
-    return Step(pending_operations.wait(module), [groups.bits, int(op.has("read"))])
+    return Step(wait_bulk_group(module), [groups.bits, int(op.has("read"))])

@@ -6,11 +6,11 @@ that was taken over, all ones if there is none, and then whether there is one.
 
 from lanewise.jit.simd import Type, Value, i64
 from lanewise.machine import abi
-from lanewise.machine.abi import BlockAnswer, BlockRecord, LaunchRecord
-from lanewise.machine.bulk_copies.bulk_copy import stop_unless_done, storer
+from lanewise.machine.abi import BlockRecord, LaunchRecord
+from lanewise.machine.bulk_copies.bulk_copy import storer
 from lanewise.machine.bulk_copies.operation import ISSUER, MBARRIER_BYTES, Issue
 from lanewise.machine.codegen.cluster_scheduler import divided, first_blocks, next_cluster
-from lanewise.machine.codegen.function_code import BlockCode, call, shared_code
+from lanewise.machine.codegen.function_code import BlockCode, shared_code
 from lanewise.machine.codegen.lane_vectors import BOOL, Lanes
 from lanewise.machine.codegen.run_order import block_in_order, shared_permuted
 from lanewise.machine.program.operands import Register, elements_of
@@ -42,8 +42,7 @@ def try_cancel(code: BlockCode, op: Op) -> None:
             code.address_of(place, lane).to(i64) - start for place, start in zip(places, starts, strict=True)
         )
         everyone = int(op.has("multicast::cluster::all"))
-        values: list[Value | int] = [code["frame"], op.site, lane, target, barrier, everyone]
-        stop_unless_done(code, call(code, function, values))
+        code.invoke_or_stop(function, code["frame"], op.site, lane, target, barrier, everyone)
 
 
 def _write_try_cancel(code: BlockCode) -> None:
@@ -67,10 +66,8 @@ def _write_try_cancel(code: BlockCode) -> None:
             there, mbarrier = (
                 (address & abi.OFFSET_MASK) | (rank << abi.RANK_SHIFT) for address in (target, barrier)
             )
-            store: list[Value | int] = [there, RESPONSE_BYTES, mbarrier, 0, low, high]
-            answer = call(code, storer(code.module), [code["frame"], code["site"], code["lane"], *store])
-            with code.when(answer.differs(0)):
-                code.give(BlockAnswer.STOPPING)
+            issuer = code["frame"], code["site"], code["lane"]
+            code.invoke_or_stop(storer(code.module), *issuer, there, RESPONSE_BYTES, mbarrier, 0, low, high)
 
 
 def query_cancel(lanes: Lanes, op: Op) -> None:

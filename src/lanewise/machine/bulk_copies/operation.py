@@ -4,23 +4,15 @@ All addresses are checked when an operation is issued, so that nothing but an mb
 """
 
 from lanewise.jit import ir
-from lanewise.jit.simd import Value, i64
+from lanewise.jit.simd import Value, i64, u64
 from lanewise.machine import abi
-from lanewise.machine.abi import BlockAnswer, BlockRecord, FaultKind, LaunchRecord, MemberRow
+from lanewise.machine.abi import BlockRecord, FaultKind, LaunchRecord, MemberRow
 from lanewise.machine.async_records import NO_PIPE, OPEN_GROUP, AsyncOperation
 from lanewise.machine.bulk_copies.faults import Wrong
 from lanewise.machine.codegen.cluster_scheduler import member_row
-from lanewise.machine.codegen.function_code import (
-    U32,
-    U64,
-    BlockCode,
-    FunctionCode,
-    Record,
-    call,
-    record_fault,
-)
-from lanewise.machine.codegen.pending_operations import address_of, call_function, issue
-from lanewise.machine.codegen.tensor_pipe import blank_operation
+from lanewise.machine.codegen.function_code import BlockCode, FunctionCode, Record
+from lanewise.machine.codegen.pending_operations import address_of, issue
+from lanewise.machine.codegen.tensor_pipe import blank_operation, tell_barrier
 from lanewise.machine.warp_ops.addresses import CLUSTER, GENERIC, WRITE, locate
 from lanewise.machine.warp_ops.mbarrier import complete_bytes
 
@@ -52,11 +44,9 @@ class Issue:
         """
         code = self.code
         flags |= {"generic": GENERIC, "shared": CLUSTER}.get(space, 0)
-        numbers = [size, code.number(1), code.number(flags), code["site"], code["lane"]]
-        handles = [number.handle for number in (code["frame"], address, *numbers)]
-        located = Value(code, i64, code.builder.call(locate(code.module), handles))
-        with code.when(located.equals(0)):
-            code.give(BlockAnswer.STOPPING)
+        facts = (size, 1, flags, code["site"], code["lane"])
+        located = code.invoke(locate(code.module), code["frame"], address, *facts)
+        code.stop_if(located.equals(0))
         return located
 
     def own_shared(self, address: Value, size: Value) -> Value:
@@ -65,9 +55,9 @@ class Issue:
         The shared memory of another block of the cluster is out of bounds.
         """
         code = self.code
-        offset = (address - self.block.get(BlockRecord.shared_first)).to(U64)
-        limit = self.block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes, U64)
-        with code.when(~((offset < limit) & ((offset + size.to(U64) - 1) < limit))):
+        offset = (address - self.block.get(BlockRecord.shared_first)).to(u64)
+        limit = self.block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes, u64)
+        with code.when(~((offset < limit) & ((offset + size.to(u64) - 1) < limit))):
             code.fault(FaultKind.OUT_OF_BOUNDS, code["site"], code["lane"], address, size)
         return self.block.get(BlockRecord.shared) + offset.to(i64)
 
@@ -98,8 +88,7 @@ class Issue:
     def give(self, execute: ir.Function) -> None:
         """Issue the operation and return its answer from the function."""
         self.record.set(AsyncOperation.execute, address_of(self.code, execute))
-        values: list[Value | int] = [self.code["frame"], self.record.address]
-        self.code.give(call(self.code, issue(self.code.module), values))
+        self.code.give(self.code.invoke(issue(self.code.module), self.code["frame"], self.record.address))
 
 
 def finish(code: FunctionCode, operation: Record) -> None:
@@ -110,18 +99,8 @@ def finish(code: FunctionCode, operation: Record) -> None:
     size, barrier = operation.get(AsyncOperation.size), operation.get(AsyncOperation.barrier)
     with code.when(barrier.differs(0)):
         owner = operation.get(AsyncOperation.barrier_block)
-        handles = [owner.handle, barrier.handle, size.handle]
-        wrong = Value(code, U32, code.builder.call(complete_bytes(code.module), handles)).to(U64).to(i64)
-        with code.when(wrong.differs(0)):
-            block = operation.at(AsyncOperation.block)
-            site, lane, address = (
-                operation.get(field)
-                for field in (AsyncOperation.site, AsyncOperation.lane, AsyncOperation.barrier_address)
-            )
-            record_fault(code, block, FaultKind.MBARRIER, site, lane, address, wrong - 1)
-            block.set(BlockRecord.fault_warp, operation.get(AsyncOperation.warp))
-            code.give(BlockAnswer.STOPPING)
+        tell_barrier(code, operation, code.invoke(complete_bytes(code.module), owner, barrier, size))
     hook = operation.at(AsyncOperation.block).get(BlockRecord.written_hook)
     with code.when(hook.differs(0)):
-        call_function(code, hook, operation.address)
+        code.invoke(hook, operation.address)
     code.give(0)

@@ -1,8 +1,10 @@
 """Lowerings of tensor copies (TMA): loads, stores and reductions of boxes, or of columns of pixels."""
 
+from collections.abc import Callable
+
 from lanewise.isa.tensor_map_fields import ELEMENT_TYPES, OTHER_AXES
 from lanewise.jit import ir
-from lanewise.jit.simd import Pointer, Type, Value, i64
+from lanewise.jit.simd import Type, Value, i64, u32, u64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, CacheEntry, FaultKind, LaunchRecord
 from lanewise.machine.async_records import AsyncOperation
@@ -10,12 +12,12 @@ from lanewise.machine.bulk_copies.box_walker import ATOM, DIMENSIONS, GATHERED, 
 from lanewise.machine.bulk_copies.bulk_copy import (
     after_size,
     each_receiver,
+    operation_of,
+    reduction,
     refuse_other_forms,
-    stop_unless_done,
 )
 from lanewise.machine.bulk_copies.faults import Wrong
 from lanewise.machine.bulk_copies.operation import ISSUER, Issue, finish
-from lanewise.machine.bulk_copies.reductions import copier, operation_of, reduction
 from lanewise.machine.bulk_copies.tensor_map import (
     MATRIX_RANK,
     BoxMode,
@@ -25,17 +27,13 @@ from lanewise.machine.bulk_copies.tensor_map import (
     spanned_bytes,
 )
 from lanewise.machine.codegen.function_code import (
-    U32,
-    U64,
     BlockCode,
     FunctionCode,
     Record,
-    call,
-    shared,
     shared_code,
-    zero_bytes,
+    shared_routine,
 )
-from lanewise.machine.codegen.pending_operations import address_of, call_function
+from lanewise.machine.codegen.pending_operations import address_of
 from lanewise.machine.program.operands import ResolvedOperand, TexelOperand, elements_of
 from lanewise.machine.program.ops import Op
 from lanewise.machine.warp_ops.addresses import WRITE
@@ -54,7 +52,6 @@ _ARGUMENTS = (*ISSUER, "map", "shared", "barrier", "rank", *(f"c{axis}" for axis
 #: The further arguments of im2col: what is added to the coordinates of pixels.
 MOST_OFFSETS = DIMENSIONS - OTHER_AXES
 _OFFSETS = tuple(f"offset{axis}" for axis in range(MOST_OFFSETS))
-_EXECUTES = ir.FunctionType(ir.WORD, [ir.LONG])
 #: The modifiers of each mode.
 _MODE_WORDS = {
     BoxMode.COLUMN: ("im2col", "im2col_no_offs"),
@@ -100,7 +97,7 @@ def _issue(code: BlockCode, op: Op, function: ir.Function, tensor: int, shared: 
         numbers = [code.lane_read(coordinate, signed, lane).to(i64) for coordinate in place.coordinates]
         numbers += [code.number(0)] * (DIMENSIONS - len(numbers))
         if mode.is_column:
-            given = [code.lane_read(offset, Type("u", 16), lane).to(U64).to(i64) for offset in offsets]
+            given = [code.lane_read(offset, Type("u", 16), lane).to(u64).to(i64) for offset in offsets]
             numbers += [*given, *[code.number(0)] * (MOST_OFFSETS - len(given))]
         map, there, mbarrier = (
             code.address_of(op.address(operand), lane).to(i64) if operand >= 0 else code.number(0)
@@ -109,8 +106,7 @@ def _issue(code: BlockCode, op: Op, function: ir.Function, tensor: int, shared: 
         if op.has("cta_group::1") or op.has("cta_group::2"):
             _require_pair(code, op, lane, there, mbarrier)
         with each_receiver(code, op, rest, lane, there, mbarrier) as places:
-            values: list[Value | int] = [code["frame"], op.site, lane, map, *places, rank, *numbers]
-            stop_unless_done(code, call(code, function, values))
+            code.invoke_or_stop(function, code["frame"], op.site, lane, map, *places, rank, *numbers)
 
 
 def _require_pair(code: BlockCode, op: Op, lane: Value, there: Value, mbarrier: Value) -> None:
@@ -149,31 +145,22 @@ def _offsets(op: Op, rank: int, rest: list[ResolvedOperand]) -> tuple[ResolvedOp
 
 def lower_load(code: BlockCode, op: Op) -> None:
     """Lower cp.async.bulk.tensor from global to shared memory."""
-    name, arguments = _variant("tensor load", op)
-
-    def write(inner: BlockCode) -> None:
-        _write_load(inner, mode_of(op))
-
-    function = shared_code(code.module, name, arguments, write, quickly=True)
+    function = _issuer(code, op, "tensor load", lambda inner: _write_load(inner, mode_of(op)))
     _issue(code, op, function, tensor=1, shared=0, barrier=2)
 
 
-def _variant(name: str, op: Op) -> tuple[str, tuple[str, ...]]:
-    """Return the name and the arguments of the function that issues a copy in the mode of an instruction."""
+def _issuer(code: BlockCode, op: Op, name: str, write: Callable[[BlockCode], None]) -> ir.Function:
+    """Return the function that issues a copy in the mode of an instruction."""
     mode = mode_of(op)
-    title = f"{name} {mode.value}".rstrip()
-    return title, (*_ARGUMENTS, *_OFFSETS) if mode.is_column else _ARGUMENTS
+    arguments = (*_ARGUMENTS, *_OFFSETS) if mode.is_column else _ARGUMENTS
+    return shared_code(code.module, f"{name} {mode.value}".rstrip(), arguments, write, quickly=True)
 
 
 def lower_store(code: BlockCode, op: Op) -> None:
     """Lower cp.async.bulk.tensor and cp.reduce.async.bulk.tensor from shared to global memory."""
     name = operation_of(op) if "reduce" in op.modifiers else ""
-
-    def write(inner: BlockCode) -> None:
-        _write_store(inner, op, name)
-
-    title, arguments = _variant(f"tensor store {name}".rstrip(), op)
-    function = shared_code(code.module, title, arguments, write, quickly=True)
+    title = f"tensor store {name}".rstrip()
+    function = _issuer(code, op, title, lambda inner: _write_store(inner, op, name))
     _issue(code, op, function, tensor=0, shared=1, barrier=-1)
 
 
@@ -211,7 +198,7 @@ def _write_load(code: BlockCode, mode: BoxMode) -> None:
     made.to_shared(code["shared"])
     _locate_tensor(made, 0)
     made.told_to(code["barrier"])
-    made.give(shared(code.module, "execute tensor load", _EXECUTES, _write_execute_load))
+    made.give(_execute_load(code.module))
 
 
 def _write_store(code: BlockCode, op: Op, name: str) -> None:
@@ -236,7 +223,7 @@ def _write_store(code: BlockCode, op: Op, name: str) -> None:
     made.record.set(AsyncOperation.source, made.own_shared(code["shared"], span))
     made.record.set(AsyncOperation.source_bytes, span)
     _locate_tensor(made, WRITE)
-    made.give(shared(code.module, "execute tensor store", _EXECUTES, _write_execute_store))
+    made.give(_execute_store(code.module))
 
 
 # carrying out -----------------------------------------------------------------------------------------------
@@ -248,19 +235,17 @@ def _copy(code: FunctionCode, target: Value, source: Value, size: Value) -> None
         with atom:
             _copy_atom(code, target, source)
         with other:
-            copier(code, target, source, size)
+            code.copy_bytes(target, source, size, may_overlap=True)
 
 
 def _copy_atom(code: FunctionCode, target: Value, source: Value) -> None:
     """Write a copy of 16 bytes as one vector."""
-    vector = Type("u", 64, 2)
-    places = [Pointer(code, vector.by(1), Record(code, address).handle) for address in (source, target)]
-    loaded = code.builder.load(places[0]._typed(vector), align=1)
-    code.builder.store(loaded, places[1]._typed(vector), align=1)
+    vector = code.load_unaligned(Record(code, source).handle, Type("u", 64, 2))
+    code.store_unaligned(vector, Record(code, target).handle)
 
 
-def _write_execute_load(module: ir.Module, name: str) -> None:
-    code = FunctionCode(module, name, ("operation",), ir.WORD, "")
+@shared_routine("execute tensor load", ("operation",))
+def _execute_load(code: FunctionCode) -> None:
     box = code.record("operation")
     shift = box.get(AsyncOperation.target) - box.get(AsyncOperation.shared_address)
     tensor_shift, fill = box.get(AsyncOperation.tensor_shift), box.get(AsyncOperation.fill)
@@ -278,7 +263,7 @@ def _write_execute_load(module: ir.Module, name: str) -> None:
         target = place + shift
         with code.builder.if_else(fill.equals(0).handle) as (zeros, nan):
             with zeros:
-                zero_bytes(code, target, size)
+                code.zero_bytes(target, size)
             with nan:
                 half = Type("u", 16)
                 with code.loop(size >> 1) as number:
@@ -295,11 +280,11 @@ def _write_execute_load(module: ir.Module, name: str) -> None:
 def _copy_tf32(code: FunctionCode, target: Value, source: Value, size: Value) -> None:
     """Write a copy that rounds f32 to tf32: to the nearest, halves to even; a NaN becomes one of all ones."""
     with code.loop(size >> 2) as number:
-        word = Record(code, source + number * 4).get(0, U32)
+        word = Record(code, source + number * 4).get(0, u32)
         lost = 1 << _TF32_LOST
         rounded = (word + (lost // 2 - 1) + ((word >> _TF32_LOST) & 1)) & -lost
         is_nan = (word & 0x7FFFFFFF) > 0x7F800000
-        Record(code, target + number * 4).set(0, is_nan.select(code.constant(U32, _TF32_NAN), rounded))
+        Record(code, target + number * 4).set(0, is_nan.select(code.constant(u32, _TF32_NAN), rounded))
 
 
 #: Bytes of 16 numbers of 6 bits.
@@ -310,16 +295,16 @@ def _pack_six_bits(code: FunctionCode, target: Value, source: Value) -> None:
     """Write a copy of 16 bytes to 12: of each byte the lower 6 bits (the type b6p2x16)."""
     byte = Type("u", 8)
     for group in range(0, 16, 4):
-        word = code.constant(U32, 0)
+        word = code.constant(u32, 0)
         for number in range(4):
-            six = Record(code, source + (group + number)).get(0, byte).to(U32) & 63
+            six = Record(code, source + (group + number)).get(0, byte).to(u32) & 63
             word = word | (six << (6 * number))
         for number in range(3):
             Record(code, target + (group // 4 * 3 + number)).set(0, (word >> (8 * number)).to(byte))
 
 
-def _write_execute_store(module: ir.Module, name: str) -> None:
-    code = FunctionCode(module, name, ("operation",), ir.WORD, "")
+@shared_routine("execute tensor store", ("operation",))
+def _execute_store(code: FunctionCode) -> None:
     box = code.record("operation")
     shift = box.get(AsyncOperation.source) - box.get(AsyncOperation.shared_address)
     tensor_shift, end = box.get(AsyncOperation.tensor_shift), box.get(AsyncOperation.tensor_end)
@@ -336,7 +321,7 @@ def _write_execute_store(module: ir.Module, name: str) -> None:
                 with plain:
                     _copy(code, target, source, left)
             with reduces:
-                call_function(code, combine, target, source, left)
+                code.invoke(combine, target, source, left)
 
     atoms = AtomCopy(
         applies=lambda address, size: combine.equals(0) & ~(end - address < size),

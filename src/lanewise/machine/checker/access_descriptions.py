@@ -1,6 +1,7 @@
-"""Descriptions for messages: the variable that an address lies in, what an access does, where lanes are."""
+"""Descriptions for findings: where an instruction is, the variable of an address, what an access does."""
 
 from lanewise.machine import abi
+from lanewise.machine.checker.findings import Finding, Three
 from lanewise.machine.program.instruction_record import Size
 from lanewise.machine.program.memory_accesses import LocatedAccess
 from lanewise.machine.program.ops import Op
@@ -15,6 +16,23 @@ _MASK = (1 << 64) - 1
 def source_of(launch: LaunchState, op: Op) -> str | None:
     """Return the line of the source that an instruction came from, if the PTX says it."""
     return None if op.loc is None else source_line(launch.compiled.program.module, op.loc)
+
+
+def finding_at(
+    launch: LaunchState,
+    op: Op | None,
+    kind: str,
+    message: str,
+    thread: Three | None = None,
+    block: Three | None = None,
+    address: int | None = None,
+    allocation: str | None = None,
+    mend: str = "",
+) -> Finding:
+    """Return a finding at an instruction of a launch, or at none."""
+    line, text, source = (op.line, str(op.source), source_of(launch, op)) if op else (0, "", None)
+    where = (line, text, source, thread, block, address, allocation or None)
+    return Finding(kind, message, *where, mend=mend)
 
 
 def described(located: LocatedAccess, space: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from lanewise.errors import LanewiseError
 from lanewise.isa import find_arch
 from lanewise.machine.checker.checked_kernel import checked
-from lanewise.machine.checker.checked_launch import run_checked
+from lanewise.machine.checker.checked_launch import CheckRun
 from lanewise.machine.checker.fault_findings import beyond_limits, refused_by_ptxas
 from lanewise.machine.checker.report import Report
 from lanewise.machine.checker.schedules import RunSchedule, run_schedules
@@ -110,9 +110,9 @@ def _checked_report(
     refused = beyond_limits(program, bound.shape, arch, used)
     if refused:
         return Report(bound.entry.name, refused, {}, [], module=module)
-    report = run_checked(ready, bound.shape, values, steps, schedules, list(ready.notes), progress)
+    report = CheckRun(ready, bound.shape, values, steps, progress).report(schedules, list(ready.notes))
     if used is None:
         return report
-    from lanewise.machine.checker.cost.spills import judged_with_spills
+    from lanewise.machine.checker.cost.verdicts import judged_with_spills
 
     return replace(report, judge=partial(judged_with_spills, report, bound.entry, used, bound.shape))

@@ -9,7 +9,12 @@ import numpy.typing as npt
 from lanewise.machine import abi
 from lanewise.machine.abi import WarpFrame
 from lanewise.machine.analysis import definite_assignment
-from lanewise.machine.analysis.address_parameters import AddressParameters
+from lanewise.machine.analysis.address_parameters import (
+    AccessSizes,
+    AddressParameters,
+    access_sizes,
+    written_parameters,
+)
 from lanewise.machine.analysis.block_independence import dependence_between_blocks
 from lanewise.machine.analysis.control_registers import control_registers, time_decides
 from lanewise.machine.analysis.definite_assignment import has_folded_values, is_folded
@@ -18,11 +23,9 @@ from lanewise.machine.analysis.pointer_provenance import AddressSources
 from lanewise.machine.analysis.reaching_definitions import ReachingDefinitions
 from lanewise.machine.analysis.value_uses import Use, ValueUses
 from lanewise.machine.analysis.warpgroup_registers import WarpgroupPlan, warpgroup_plan
-from lanewise.machine.analysis.written_parameters import AccessSizes, access_sizes, written_parameters
 from lanewise.machine.checker.counters import SiteCounters
 from lanewise.machine.checker.records import MOST_ELEMENTS
 from lanewise.machine.checker.site_table import (
-    SiteTable,
     first_access_row,
     is_followed,
     is_warp_barrier,
@@ -106,12 +109,8 @@ class CheckedKernel(Compiled):
     @cached_property
     def watched(self) -> npt.NDArray[np.int64]:
         """The site table before anything ran; every launch begins with a copy of it."""
-        return self._site_table.rows
-
-    @cached_property
-    def _site_table(self) -> SiteTable:
-        """The site table with the lists that its rows point to."""
-        return watched_sites(self.program, self.address_sources, self.arch)
+        rows, self._stored_elements = watched_sites(self.program, self.address_sources, self.arch)
+        return rows
 
     @cached_property
     def address_sources(self) -> AddressSources:

@@ -21,8 +21,8 @@ from lanewise.machine.abi import BlockRecord, LaunchRecord, RunStatus
 from lanewise.machine.checker import counters, fault_findings
 from lanewise.machine.checker.access_descriptions import source_of
 from lanewise.machine.checker.allocations.heap_checks import leaks
-from lanewise.machine.checker.allocations.launch_accesses import WANTED
 from lanewise.machine.checker.checked_kernel import CheckedKernel, checked_by_lanes
+from lanewise.machine.checker.findings import WANTED
 from lanewise.machine.checker.merged_findings import across_schedules, verdict
 from lanewise.machine.checker.report import Finding, Inefficiency, Line, Report
 from lanewise.machine.checker.schedules import RunSchedule
@@ -337,84 +337,84 @@ def _judged(
     return performance(LaunchCosts(kernel, runs, rows, diverged, requests, arguments_overlap))
 
 
-def run_checked(
-    kernel: CheckedKernel,
-    shape: Shape,
-    values: tuple[object, ...],
-    steps: int | None,
-    schedules: list[RunSchedule],
-    notes: list[str],
-    progress: Progress | None = None,
-) -> Report:
-    """Run a kernel under watch and return the report; what would stop a plain run is a finding.
+class CheckRun(NamedTuple):
+    """A kernel with its shape and arguments, to be run under watch; what stops a plain run is a finding."""
 
-    With several schedules the launch is repeated with the same arguments. The arrays have the results of the
-    first run, and the counters are those of the first run.
-    """
-    if shape.blocks > MOST_BLOCKS:
-        raise LanewiseError(
-            f"the grid has {shape.blocks} blocks, and a check takes at most {MOST_BLOCKS}: check a smaller "
-            "grid"
-        )
-    if len(schedules) == 1:
-        launch = _run(kernel, shape, values, steps, schedules[0], progress)
-        launch.print_kept()
-        return launch.last_report(notes)
-    untouched = CheckedLaunch(kernel, shape, values, steps, schedules[0], side_by_side=False, record_all=True)
-    memory = WrittenMemory(untouched, untouched.written)
-    before = memory.copy()
-    after: MemoryCopy | None = None
-    reports: list[Report] = []
-    for schedule in schedules:
-        launch = _run(kernel, shape, values, steps, schedule, progress)
-        reports.append(launch.last_report(notes))
-        if after is None:
+    kernel: CheckedKernel
+    shape: Shape
+    values: tuple[object, ...]
+    steps: int | None
+    progress: Progress | None = None
+
+    def report(self, schedules: list[RunSchedule], notes: list[str]) -> Report:
+        """Run it in each of some schedules, with the same arguments, and return the report.
+
+        The arrays have the results of the first run, and the counters are those of the first run.
+        """
+        if self.shape.blocks > MOST_BLOCKS:
+            raise LanewiseError(
+                f"the grid has {self.shape.blocks} blocks, and a check takes at most {MOST_BLOCKS}: check a "
+                "smaller grid"
+            )
+        if len(schedules) == 1:
+            launch = self.run(schedules[0])
             launch.print_kept()
-            after, ended = memory.copy(), launch.ended
-        elif launch.ended and ended:
-            changed = [allocation.title for allocation in memory.differing(after)]
-            notes = [
-                *notes,
-                *(f"{title} has other results under the schedule {schedule.name}" for title in changed),
-            ]
-        memory.put_back(before)
-    if after is not None:
-        memory.put_back(after)
-    extra = [note for note in reports[0].notes if note not in notes]
-    return replace(
-        reports[0], findings=across_schedules([report.findings for report in reports]), notes=[*notes, *extra]
-    )
+            return launch.last_report(notes)
+        untouched = self.launch(schedules[0])
+        memory = WrittenMemory(untouched, untouched.written)
+        before = memory.copy()
+        after: MemoryCopy | None = None
+        reports: list[Report] = []
+        for schedule in schedules:
+            launch = self.run(schedule)
+            reports.append(launch.last_report(notes))
+            if after is None:
+                launch.print_kept()
+                after, ended = memory.copy(), launch.ended
+            elif launch.ended and ended:
+                changed = [allocation.title for allocation in memory.differing(after)]
+                others = (
+                    f"{title} has other results under the schedule {schedule.name}" for title in changed
+                )
+                notes = [*notes, *others]
+            memory.put_back(before)
+        if after is not None:
+            memory.put_back(after)
+        extra = [note for note in reports[0].notes if note not in notes]
+        findings = across_schedules([report.findings for report in reports])
+        return replace(reports[0], findings=findings, notes=[*notes, *extra])
 
+    def launch(
+        self, schedule: RunSchedule, side_by_side: bool = False, record_all: bool = True
+    ) -> CheckedLaunch:
+        """Return a launch that has not run."""
+        kernel, shape, values, steps, _ = self
+        return CheckedLaunch(kernel, shape, values, steps, schedule, side_by_side, record_all)
 
-def _run(
-    kernel: CheckedKernel,
-    shape: Shape,
-    values: tuple[object, ...],
-    steps: int | None,
-    schedule: RunSchedule,
-    progress: Progress | None,
-) -> CheckedLaunch:
-    """Run a kernel under watch with one schedule; return the launch that found all that is to be found."""
-    side_by_side = kernel.blocks_are_independent and shape.blocks > 1
-    # It is repeated if blocks are not independent after all, write memory whose reads are not on record, or
-    # load lanes of tensor memory without a value.
-    may_repeat = side_by_side or kernel.written_parameters is not None or kernel.loads_lanes
-    record_all = WANTED.get() or not may_repeat
-    launch = CheckedLaunch(kernel, shape, values, steps, schedule, side_by_side, record_all)
-    memory = WrittenMemory(launch, launch.written)
-    before = memory.copy() if may_repeat else None
-    if not _is_whole(launch, progress) and before is not None:
-        memory.put_back(before)
-        launch.give_back()
-        launch = CheckedLaunch(kernel, shape, values, steps, schedule, side_by_side=False, record_all=True)
-        _is_whole(launch, progress)
-    if any(watch.triage.lanes_unwritten for watch in launch.watches) and before is not None:
-        memory.put_back(before)
-        launch.give_back()
-        by_lanes = checked_by_lanes(kernel.module, kernel.function, kernel.arch)
-        launch = CheckedLaunch(by_lanes, shape, values, steps, schedule, side_by_side=False, record_all=True)
-        _is_whole(launch, progress)
-    return launch
+    def run(self, schedule: RunSchedule) -> CheckedLaunch:
+        """Run it with one schedule; return the launch that found all that is to be found."""
+        kernel = self.kernel
+        side_by_side = kernel.blocks_are_independent and self.shape.blocks > 1
+        # It is repeated if blocks are not independent after all, write memory whose reads are not on record,
+        # or load lanes of tensor memory without a value.
+        may_repeat = side_by_side or kernel.written_parameters is not None or kernel.loads_lanes
+        launch = self.launch(schedule, side_by_side, record_all=WANTED.get() or not may_repeat)
+        memory = WrittenMemory(launch, launch.written)
+        before = memory.copy() if may_repeat else None
+
+        def again(run: CheckRun, copy: MemoryCopy) -> CheckedLaunch:
+            memory.put_back(copy)
+            launch.give_back()
+            repeated = run.launch(schedule)
+            _is_whole(repeated, self.progress)
+            return repeated
+
+        if not _is_whole(launch, self.progress) and before is not None:
+            launch = again(self, before)
+        if any(watch.triage.lanes_unwritten for watch in launch.watches) and before is not None:
+            by_lanes = checked_by_lanes(kernel.module, kernel.function, kernel.arch)
+            launch = again(self._replace(kernel=by_lanes), before)
+        return launch
 
 
 def _is_whole(launch: CheckedLaunch, progress: Progress | None) -> bool:

@@ -140,7 +140,13 @@ def _of_product(op: Op, arch: str) -> tuple[int, int]:
     if instruction is None or not instruction.multiplies:
         return 0, 0
     operations = 2 * instruction.m * instruction.n * instruction.k * instruction.products
-    return tensor_instructions(op, arch), operations // (instruction.threads // 32)
+    try:
+        detail = instruction.lowering(arch).detail
+    except LanewiseError:
+        detail = ""
+    match = re.search(r"(\d+) [A-Z]*MMA", detail)
+    tensor = int(match[1]) if match else (0 if "without" in detail else 1)
+    return tensor, operations // (instruction.threads // 32)
 
 
 def _of_warpgroup(op: Op, times: int) -> Counts:
@@ -169,19 +175,6 @@ _COST_FIELDS = (
     SiteRow.sectors,
     SiteRow.moved_bytes,
 )
-
-
-def tensor_instructions(op: Op, arch: str) -> int:
-    """Return how many tensor-core instructions of SASS a matrix instruction becomes."""
-    instruction = op.source.instruction()
-    if instruction is None or not instruction.multiplies:
-        return 0
-    try:
-        detail = instruction.lowering(arch).detail
-    except LanewiseError:
-        return 1
-    match = re.search(r"(\d+) [A-Z]*MMA", detail)
-    return int(match[1]) if match else (0 if "without" in detail else 1)
 
 
 def _of_memory(op: Op, requests: int, wavefronts: int, ideal: int, sectors: int, moved: int) -> Counts:
@@ -236,13 +229,21 @@ def _add(total: Counts, more: Counts) -> None:
 
 def total_of(counts: Iterable[Counts]) -> Counts:
     """Return the sum of all counters, with the ratios that only a sum has: bytes used of each sector."""
-    total: Counts = dict.fromkeys((INSTRUCTIONS, THREADS, TENSOR, FLOPS, BRANCHES, DIVERGENT, BARRIERS), 0)
-    for name in (WAVEFRONTS, IDEAL, EXCESSIVE):
-        total[name] = 0
+    names = [
+        INSTRUCTIONS,
+        THREADS,
+        TENSOR,
+        FLOPS,
+        BRANCHES,
+        DIVERGENT,
+        BARRIERS,
+        WAVEFRONTS,
+        IDEAL,
+        EXCESSIVE,
+    ]
     for operation in ("ld", "st"):
-        total |= {_SECTORS.format(operation): 0, _REQUESTS.format(operation): 0, _SHARED.format(operation): 0}
-        total[_CONFLICTS.format(operation)] = 0
-    total |= {LDSM: 0, _SHARED.format("ldsm"): 0, _CONFLICTS.format("ldsm"): 0}
+        names += [name.format(operation) for name in (_SECTORS, _REQUESTS, _SHARED, _CONFLICTS)]
+    total: Counts = dict.fromkeys([*names, LDSM, _SHARED.format("ldsm"), _CONFLICTS.format("ldsm")], 0)
     for site_counts in counts:
         _add(total, site_counts)
     for operation in ("ld", "st"):

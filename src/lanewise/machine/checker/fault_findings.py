@@ -1,6 +1,7 @@
 """Findings for launches that do not run to their end: faults, deadlocks, endless loops, what GPUs refuse."""
 
 import ctypes
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -8,10 +9,9 @@ import numpy as np
 from lanewise.isa.archs import arch_number
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, FaultKind, WarpFrame
-from lanewise.machine.checker.access_descriptions import allocation_at, source_of
+from lanewise.machine.checker.access_descriptions import allocation_at, finding_at, source_of
 from lanewise.machine.checker.mends import Language, Place, spelled
 from lanewise.machine.checker.report import Finding
-from lanewise.machine.checker.tensor_memory.fault_mends import product_mend, tensor_mend
 from lanewise.machine.errors import KernelFault, Refused
 from lanewise.machine.program.basic_blocks import BasicBlock, successors
 from lanewise.machine.program.instruction_record import Waits
@@ -20,13 +20,21 @@ from lanewise.machine.program.operands import Register, Symbol
 from lanewise.machine.program.ops import Op, Program
 from lanewise.machine.program.source_lines import source_line
 from lanewise.machine.runtime.deadlock_report import MEND, first_cause
-from lanewise.machine.runtime.fault_report import KEEP_ALIVE, NULL_PAGES, faulting_access
+from lanewise.machine.runtime.fault_report import (
+    KEEP_ALIVE,
+    NULL_PAGES,
+    faulting_access,
+    handle_operand,
+    title_of,
+)
 from lanewise.machine.runtime.resident_blocks import Stuck
 from lanewise.machine.runtime.shared_names import space_of_generic
 from lanewise.machine.runtime.state import BlockState, LaunchState, Three
-from lanewise.machine.runtime.texture_faults import handle_operand, title_of
 from lanewise.machine.runtime.wait_graph import WaitingLane, waiting_lanes
-from lanewise.machine.tensor_memory.faults import Wrong as WrongTensorMemory
+from lanewise.machine.tensor_core.tcgen05_faults import COLUMNS
+from lanewise.machine.tensor_core.tcgen05_faults import Wrong as WrongProduct
+from lanewise.machine.tensor_memory.faults import Wrong
+from lanewise.machine.tensor_memory_records import FREED_COLUMN
 from lanewise.machine.warp_ops.mbarrier import MENDS as MBARRIER_MENDS
 from lanewise.machine.warp_ops.mbarrier import NOT_INITIALISED
 from lanewise.ptx import (
@@ -38,6 +46,67 @@ from lanewise.ptx import (
     shape_refusals,
     shared_refusals,
 )
+
+
+class Mend(NamedTuple):
+    """What mends a fault, and the same in the Python language if that has other words for it."""
+
+    text: str
+    in_python: str = ""
+
+    def spelled(self, language: Language) -> str:
+        """Return it as the kernel's language writes it."""
+        return self.in_python if self.in_python and language is Language.PYTHON else self.text
+
+
+_ALLOCATE_MORE = Mend(
+    "allocate as many columns as are used (32, 64, 128, 256 or 512), and free them after their last use"
+)
+_BOTH_BLOCKS = Mend(
+    "let both blocks of the pair meet at the barrier of the cluster before one of them ends",
+    "let both blocks of the pair call `lw.cluster.sync()` before one of them ends",
+)
+_CLUSTER = Mend(
+    "launch clusters of an even number of blocks (__cluster_dims__(2, 1, 1))",
+    "launch clusters of an even number of blocks: `@lw.kernel(cluster=2)`",
+)
+
+#: By the number of what is wrong with tensor memory.
+_TENSOR_MENDS: dict[int, Mend] = {
+    Wrong.COUNT: Mend("ask for 32, 64, 128, 256 or 512 columns"),
+    Wrong.COUNTS_DIFFER: Mend("give all lanes of the warp the same number of columns"),
+    Wrong.RELINQUISHED: Mend(
+        "allocate all columns before tcgen05.relinquish_alloc_permit",
+        "allocate with `relinquish=False` before the last `lw.tmem.alloc`",
+    ),
+    Wrong.NOT_AN_ALLOCATION: Mend(
+        "free what tcgen05.alloc wrote, once, with the same number of columns", "call `memory.free()` once"
+    ),
+    Wrong.NO_PAIR: _CLUSTER,
+    Wrong.PAIR_EXITED: _BOTH_BLOCKS,
+    Wrong.PAIR_COUNT: Mend("let both blocks of the pair ask for the same number of columns"),
+    Wrong.NOT_ALLOCATED: _ALLOCATE_MORE,
+    Wrong.BEYOND_COLUMNS: _ALLOCATE_MORE,
+    Wrong.LANES_OF_OTHERS: Mend(
+        "add 32 * (warp % 4) to the lane of the address: address + ((warp % 4) << 21)"
+    ),
+    Wrong.ADDRESSES_DIFFER: Mend(
+        "give all lanes of the warp the same address, without the lane's own offset",
+        "give all lanes of the warp the same column",
+    ),
+}
+#: By the number of what is wrong with a product.
+_PRODUCT_MENDS: dict[int, Mend] = {
+    WrongProduct.NO_PAIR: _CLUSTER,
+    WrongProduct.ODD_RANK: Mend("let the block of the pair with the even rank in the cluster issue it"),
+    WrongProduct.PARTNER_EXITED: _BOTH_BLOCKS,
+    **dict.fromkeys(COLUMNS, _ALLOCATE_MORE),
+}
+_FREE_LATER = Mend(
+    "let all threads that use the columns synchronise with the warp that frees them, before tcgen05.dealloc",
+    "let all threads that use the columns synchronise with the warp that frees them, before `memory.free()`",
+)
+
 
 #: The kinds of findings for faults that have another name in the machine.
 _RENAMED = {
@@ -74,24 +143,6 @@ class Endless(KernelFault):
         self.finding = finding
 
 
-def finding_at(
-    launch: LaunchState,
-    kind: str,
-    message: str,
-    op: Op | None,
-    thread: Three | None,
-    state: BlockState,
-    address: int | None = None,
-    allocation: str = "",
-    mend: str = "",
-) -> Finding:
-    """Return a finding at an instruction of a launch."""
-    line, text, source = (op.line, str(op.source), source_of(launch, op)) if op else (0, "", None)
-    return Finding(
-        kind, message, line, text, source, thread, state.ctaid, address, allocation or None, mend=mend
-    )
-
-
 def stopped(launch: LaunchState, state: BlockState, fault: KernelFault) -> Finding:
     """Return the finding for an instruction that could not be executed."""
     op = launch.compiled.program.sites[state[BlockRecord.fault_site]]
@@ -113,7 +164,7 @@ def stopped(launch: LaunchState, state: BlockState, fault: KernelFault) -> Findi
     thread = launch.thread_at(state[BlockRecord.fault_warp], state[BlockRecord.fault_lane])
     message = message.replace(f"; {KEEP_ALIVE}", "")
     mend = _mend(launch, state, op)
-    return finding_at(launch, kind, message, op, thread, state, address, allocation, mend)
+    return finding_at(launch, op, kind, message, thread, state.ctaid, address, allocation, mend)
 
 
 def _mend(launch: LaunchState, state: BlockState, op: Op) -> str:
@@ -167,12 +218,17 @@ def _mend(launch: LaunchState, state: BlockState, op: Op) -> str:
             return "nest fewer calls, or make a loop of the recursion"
         case FaultKind.TENSOR_MEMORY:
             anew = f"give {here} an address that tcgen05.alloc has written"
-            if size == WrongTensorMemory.MASK:
+            if size == Wrong.MASK:
                 blocks = launch.shape.cluster_blocks
                 return f"name blocks of the cluster alone in the mask: bits 0 to {blocks - 1}"
-            return tensor_mend(size, address, anew).spelled(language)
+            is_freed = size == Wrong.NOT_ALLOCATED and address & FREED_COLUMN
+            mend = _FREE_LATER if is_freed else _TENSOR_MENDS.get(size, Mend(anew))
+            return mend.spelled(language)
         case FaultKind.TENSOR_PRODUCT:
-            return product_mend(size, address, f"make the descriptor of {here} anew").spelled(language)
+            anew = f"make the descriptor of {here} anew"
+            is_freed = size in COLUMNS and address & FREED_COLUMN
+            mend = _FREE_LATER if is_freed else _PRODUCT_MENDS.get(size, Mend(anew))
+            return mend.spelled(language)
         case FaultKind.CLUSTER_BARRIER:
             return "wait once for each arrival at the barrier of the cluster"
     return _FAULT_MENDS.get(FaultKind(state[BlockRecord.fault_kind]), "")
@@ -190,7 +246,7 @@ def deadlock(launch: LaunchState, state: BlockState, message: str) -> Finding:
     message, _, mend = message.partition(f"\n{MEND}")
     lanes = list(waiting_lanes(launch, state.members or [state]))
     if not lanes:
-        return finding_at(launch, "deadlock", message, None, None, state, mend=mend)
+        return finding_at(launch, None, "deadlock", message, None, state.ctaid, mend=mend)
     cause = first_cause(launch, lanes)
     at_phase = {(id(lane.block), lane.warp) for lane in lanes if lane.reason == abi.WAITS_FOR_PHASE}
 
@@ -205,7 +261,7 @@ def deadlock(launch: LaunchState, state: BlockState, message: str) -> Finding:
     op = _waited_for(launch.compiled.blocks, first.basic_block)
     kind = "barrier" if place(first) else "divergence"
     thread = launch.thread_at(first.warp, first.lane)
-    return finding_at(launch, kind, message, op, thread, first.block, mend=mend)
+    return finding_at(launch, op, kind, message, thread, first.block.ctaid, mend=mend)
 
 
 def _waited_for(blocks: list[BasicBlock], number: int) -> Op | None:
@@ -240,14 +296,12 @@ class Spin(NamedTuple):
     def finding(self, kind: str, message: str) -> Finding:
         """Return a finding at this loop."""
         address = self.address if self.access is not None else None
-        mend = self.mend()
-        launch, allocation = self.state.launch, self.allocation
-        made = finding_at(launch, kind, message, self.op, self.thread, self.state, address, allocation, mend)
+        launch, where = self.state.launch, (self.thread, self.state.ctaid, address, self.allocation)
+        made = finding_at(launch, self.op, kind, message, *where, self.mend())
         if self.store is None:
             return made
         words = "it writes there itself, in the same loop"
-        store = finding_at(launch, kind, words, self.store, self.thread, self.state, address, allocation)
-        return made.with_other(store)
+        return replace(made, other=finding_at(launch, self.store, kind, words, *where))
 
     def mend(self) -> str:
         """Return what ends the loop."""
@@ -272,7 +326,7 @@ def over_the_limit(launch: LaunchState, state: BlockState, message: str) -> Find
     """Return the finding of a block that ran longer than `steps=` allows: the first thread that runs."""
     spins = _spins(launch, state)
     if not spins:
-        return finding_at(launch, "endless", message, None, launch.thread_at(0, 0), state, mend=_LOOP)
+        return finding_at(launch, None, "endless", message, launch.thread_at(0, 0), state.ctaid, mend=_LOOP)
     reads = f"; this thread {spins[0].words()}" if spins[0].access is not None else ""
     return spins[0].finding("endless", message + reads)
 
@@ -288,8 +342,8 @@ def endless(launch: LaunchState, stuck: Stuck) -> Endless:
         if len({spin.state[BlockRecord.linear] for spin in spins}) > 1:
             break
     if not spins:
-        state = stuck.blocks[0]
-        return Endless(finding_at(launch, "endless", "the launch never ends", None, None, state, mend=_LOOP))
+        block, message = stuck.blocks[0].ctaid, "the launch never ends"
+        return Endless(finding_at(launch, None, "endless", message, None, block, mend=_LOOP))
     first = spins[0]
     why = "and nothing will change any more" if stuck.certain else "and nothing has changed for very long"
     message = f"the launch never ends: the thread {first.words()}, {why}"
@@ -306,7 +360,7 @@ def endless(launch: LaunchState, stuck: Stuck) -> Endless:
     made = first.finding(kind, message)
     if others and made.other is None:
         other = others[-1]
-        made = made.with_other(other.finding(kind, f"another thread {other.words()}"))
+        made = replace(made, other=other.finding(kind, f"another thread {other.words()}"))
     return Endless(made)
 
 

@@ -8,18 +8,43 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from lanewise.hints import Items
 from lanewise.machine.program.source_lines import short_place
 from lanewise.ptx.model.names import demangle
 
 if TYPE_CHECKING:
-    from lanewise.machine.checker.allocations.launch_accesses import AllocationAccesses
     from lanewise.machine.checker.mends import Race
     from lanewise.ptx import Module
+
+
+#: Whether reports of checks say which bytes were accessed; then all reads are put on record.
+WANTED: ContextVar[bool] = ContextVar("accesses wanted", default=False)
+
+Marks = npt.NDArray[np.bool_]
+
+
+class AllocationAccesses(NamedTuple):
+    """What was accessed of an allocation: marks of its cells, each of some bytes, from an address on.
+
+    Strong accesses are atomic operations and others at the scope of the GPU.
+    """
+
+    allocation: int
+    first: int
+    cell_bytes: int
+    reads: Marks
+    writes: Marks
+    strong_reads: Marks
+    strong_writes: Marks
+
 
 Three = tuple[int, int, int]
 #: An error is wrong on every GPU; advice is about what PTX leaves undefined although GPUs are known to do it.
@@ -53,10 +78,6 @@ class Finding:
     #: Of a race: the pairs of accesses that its mend has to order.
     races: tuple[Race, ...] = field(default=(), repr=False, compare=False)
 
-    def with_other(self, other: Finding) -> Finding:
-        """Return the finding with its other place."""
-        return replace(self, other=other)
-
     @property
     def title(self) -> str:
         """The kind of the finding, followed by its severity unless it is an error: "race (advice)"."""
@@ -72,6 +93,12 @@ class Finding:
         """The place, and the text of that line."""
         text = self.quote if self.source else elided(self.text)
         return f"{self.place}: {text}" if text else self.place
+
+    @property
+    def annotation(self) -> str:
+        """What is wrong, who did it, and what mends it in one line, for programs that show the place."""
+        where = f" by thread {self.thread} in block {self.block}" if self.thread else ""
+        return f"{self.message}{where}" + (f"; mend: {self.mend}" if self.mend else "")
 
     @property
     def remark(self) -> str:
@@ -286,3 +313,8 @@ class ReportContents:
             "notes": list(self.notes),
             "performance": [asdict(verdict) | {"location": verdict.location} for verdict in self.performance],
         }
+
+
+def number_text(value: float) -> str:
+    """Return a counter as reports show it."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"

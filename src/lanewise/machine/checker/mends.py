@@ -44,25 +44,21 @@ def _in_ptx(instruction: str, in_python: str) -> tuple[str, str, str]:
 #: What each language calls the instructions that mends propose: CUDA C++, Python, PTX.
 SPELLINGS = {
     "block_barrier": ("__syncthreads()", "lw.syncthreads()", "bar.sync 0"),
-    "named_barrier": ("bar.sync id, threads", "lw.barrier(id, threads)", "bar.sync id, threads"),
+    "named_barrier": _in_ptx("bar.sync id, threads", "lw.barrier(id, threads)"),
     "warp_barrier": ("__syncwarp()", "lw.syncwarp()", "bar.warp.sync 0xffffffff"),
     "cluster_barrier": (
         "cluster.sync()",
         "lw.cluster.sync()",
         "barrier.cluster.arrive; barrier.cluster.wait",
     ),
-    "cluster_wait": ("barrier.cluster.wait", "lw.cluster.wait()", "barrier.cluster.wait"),
+    "cluster_wait": _in_ptx("barrier.cluster.wait", "lw.cluster.wait()"),
     "atomic": ("atomicAdd", "lw.atomic_add", "atom.add"),
     "fence": ("__threadfence()", "lw.fence()", "fence.acq_rel.gpu"),
-    "proxy_fence": ("fence.proxy.async", "lw.fence_proxy_async()", "fence.proxy.async"),
+    "proxy_fence": _in_ptx("fence.proxy.async", "lw.fence_proxy_async()"),
     "init_fence": ("fence.mbarrier_init", "lw.fence_mbarrier_init()", "fence.mbarrier_init.release.cluster"),
-    "copy_wait": ("cp.async.wait_all", "lw.cp_async_wait()", "cp.async.wait_all"),
-    "bulk_wait": ("cp.async.bulk.wait_group 0", "lw.tma.wait()", "cp.async.bulk.wait_group 0"),
-    "bulk_wait_read": (
-        "cp.async.bulk.wait_group.read 0",
-        "lw.tma.wait(read=True)",
-        "cp.async.bulk.wait_group.read 0",
-    ),
+    "copy_wait": _in_ptx("cp.async.wait_all", "lw.cp_async_wait()"),
+    "bulk_wait": _in_ptx("cp.async.bulk.wait_group 0", "lw.tma.wait()"),
+    "bulk_wait_read": _in_ptx("cp.async.bulk.wait_group.read 0", "lw.tma.wait(read=True)"),
     "wgmma_fence": ("wgmma.fence", "lw.wgmma_fence()", "wgmma.fence.sync.aligned"),
     "wgmma_commit": ("wgmma.commit_group", "lw.wgmma_commit()", "wgmma.commit_group.sync.aligned"),
     "wgmma_wait": ("wgmma.wait_group 0", "lw.wgmma_wait()", "wgmma.wait_group.sync.aligned 0"),
@@ -169,8 +165,7 @@ class ControlFlow:
 
     def between(self, one: Op, other: Op, chosen: Callable[[Op], bool]) -> list[Op]:
         """Return the instructions of a choice to which a way leads from one, and from them to the other."""
-        candidates = [op for block in self._blocks for op in block.executed if chosen(op)]
-        return [op for op in candidates if self.leads(one, op, never) and self.leads(op, other, never)]
+        return [op for op in self.after(one, chosen, never) if self.leads(op, other, never)]
 
     def after(self, one: Op, chosen: Callable[[Op], bool], closes: Callable[[Op], bool]) -> list[Op]:
         """Return the instructions of a choice to which a way leads from one, past none that closes it."""
@@ -183,17 +178,7 @@ class ControlFlow:
         if other.guard is not None or place is None:
             return other.guard is not None
         start = self._places[one.site][0]
-        pending, seen = [start] if start is not place[0] else [], {place[0].number}
-        while pending:
-            block = pending.pop()
-            following = successors(block)
-            if not following or start in following:
-                return True
-            for successor in following:
-                if successor.number not in seen:
-                    seen.add(successor.number)
-                    pending.append(successor)
-        return False
+        return _leads_past(start, place[0], lambda following: not following or start in following)
 
     @cached_property
     def has_mbarriers(self) -> bool:
@@ -271,17 +256,20 @@ class ControlFlow:
             return op.guard is not None
         avoided = place[0]
         first = next(block for block in self._blocks if block.is_first and block.body is avoided.body)
-        pending, seen = [first] if first is not avoided else [], {first.number}
-        while pending:
-            block = pending.pop()
-            following = successors(block)
-            if not following:
-                return True
-            for successor in following:
-                if successor is not avoided and successor.number not in seen:
-                    seen.add(successor.number)
-                    pending.append(successor)
-        return False
+        return _leads_past(first, avoided, lambda following: not following)
+
+
+def _leads_past(start: BasicBlock, avoided: BasicBlock, ends: Callable[[list[BasicBlock]], bool]) -> bool:
+    """Return whether a way leads from a basic block past an avoided one, to where the followers end it."""
+    pending, seen = [start] if start is not avoided else [], {avoided.number}
+    while pending:
+        following = successors(pending.pop())
+        if ends(following):
+            return True
+        fresh = [successor for successor in following if successor.number not in seen]
+        seen |= {successor.number for successor in fresh}
+        pending += fresh
+    return False
 
 
 def never(op: Op) -> bool:
@@ -303,11 +291,6 @@ def is_block_barrier(op: Op) -> bool:
 def is_named_barrier(op: Op) -> bool:
     """Return whether some threads of the block wait at an instruction: a barrier with a count of threads."""
     return op.record.waits is Waits.BARRIER and not op.has("arrive") and not is_block_barrier(op)
-
-
-def is_barrier_of_some(op: Op) -> bool:
-    """Return whether threads wait at a barrier of the block, for all threads or for some."""
-    return is_block_barrier(op) or is_named_barrier(op)
 
 
 def is_relaxed_arrival(op: Op) -> bool:
@@ -495,7 +478,7 @@ def named_barrier(flow: ControlFlow, one: Place, other: Place) -> Op | None:
 def _among_some(race: Race, named: Op) -> str:
     """Return what orders two accesses of threads that have a named barrier of their own."""
     barrier = f"{spelled('named_barrier', race.language)} of the threads that come by"
-    gaps = _gaps(race, is_barrier_of_some)
+    gaps = _gaps(race, lambda op: is_block_barrier(op) or is_named_barrier(op))
     if gaps:
         return f"{barrier} {' and '.join(gaps)}, as there is one at {race.of_source(named).named()}"
     one, other = race.one.named(race.other), race.other.named(race.one)

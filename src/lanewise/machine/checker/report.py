@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
+from lanewise.errors import LanewiseError
 from lanewise.hints import Suggests
 from lanewise.machine.checker.findings import (
     Finding,
@@ -14,6 +17,7 @@ from lanewise.machine.checker.findings import (
     ReportContents,
     Severity,
     Three,
+    number_text,
 )
 
 if TYPE_CHECKING:
@@ -61,8 +65,6 @@ class Report(ReportContents, Suggests):
 
         A page is one file that needs nothing else: it has the source with counters beside each line.
         """
-        from lanewise.machine.checker.reporting.saving import save
-
         save([self], Path(path))
 
     def _repr_html_(self) -> str:
@@ -86,7 +88,7 @@ class Report(ReportContents, Suggests):
         parts.append(f"{self.title}: {self.summary}")
         if self.counters and counters:
             width = max(len(name) for name in self.counters)
-            rows = [f"{name:<{width}}  {_number(value)}" for name, value in self.counters.items()]
+            rows = [f"{name:<{width}}  {number_text(value)}" for name, value in self.counters.items()]
             parts.append("\n".join([f"{self.counted}:", *rows]))
         elif self.counters:
             parts.append(f"{self.counted}: --counters, report.counters")
@@ -97,5 +99,32 @@ class Report(ReportContents, Suggests):
         return self.in_words()
 
 
-def _number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+#: What the name of a saved report may end in.
+SUFFIXES = (".html", ".json", ".sarif", ".txt")
+
+
+def save(reports: Sequence[Report], path: Path, file: Path | None = None) -> None:
+    """Write reports to a path, in the form that its name ends in.
+
+    `file` is the file with the kernel, for lines of the PTX.
+    """
+    from lanewise.machine.checker.reporting.ci import sarif
+    from lanewise.machine.checker.reporting.html import page
+
+    match path.suffix:
+        case ".html":
+            text = page(reports)
+        case ".sarif":
+            text = json.dumps(sarif(reports, file), indent=1, ensure_ascii=False)
+        case ".json":
+            text = json.dumps([report.to_dict() for report in reports], indent=1, ensure_ascii=False)
+        case ".txt":
+            text = "\n\n".join(f"{report}\n\n{report.listing_text()}" for report in reports)
+        case other:
+            raise LanewiseError(
+                f"{path}: the name of a report ends in one of {', '.join(SUFFIXES)}, not in {other!r}"
+            )
+    try:
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise LanewiseError(f"{path}: {error.strerror}") from None

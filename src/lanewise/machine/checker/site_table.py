@@ -4,8 +4,6 @@ Each instruction has as many rows as `instruction_table.MOST_ROWS` says: first w
 it names, then one row for each of its accesses.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 
@@ -16,7 +14,6 @@ from lanewise.machine.analysis.phase_tests import unheeded_tests
 from lanewise.machine.analysis.pointer_provenance import DESCRIPTOR_SHIFT, AddressSources
 from lanewise.machine.analysis.register_pool import registers_at_launch
 from lanewise.machine.checker.allocations.padding import padded_block
-from lanewise.machine.checker.order_kinds import order_kind
 from lanewise.machine.checker.records import (
     MOST_BOUNDED,
     MOST_NUMBERS,
@@ -26,6 +23,7 @@ from lanewise.machine.checker.records import (
     SiteRow,
     Space,
     StoredElement,
+    order_kind,
 )
 from lanewise.machine.program.instruction_record import Order, Proxy, Role, Size, Waits
 from lanewise.machine.program.instruction_table import MOST_ROWS
@@ -102,15 +100,13 @@ def fresh_table(watched: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], 
     return rows, memory
 
 
-class SiteTable(NamedTuple):
-    """The site table before anything ran, and the lists of stored elements that its rows point to."""
+def watched_sites(
+    program: Program, sources: AddressSources, arch: str
+) -> tuple[npt.NDArray[np.int64], list[npt.NDArray[np.int64]]]:
+    """Return the site table before anything ran, and the lists of stored elements that its rows point to.
 
-    rows: npt.NDArray[np.int64]
-    elements: list[npt.NDArray[np.int64]]
-
-
-def watched_sites(program: Program, sources: AddressSources, arch: str) -> SiteTable:
-    """Return the site table before anything ran; `sources` says which variables addresses lead into."""
+    `sources` says which variables addresses lead into.
+    """
     rows = np.zeros((len(program.sites) * MOST_ROWS + 1, SiteRow.BYTES // 8), np.int64)
     rows[:, SiteRow.limits // 8 :] = PATIENCE
     guessing, unheeded = guessing_loads(program), unheeded_tests(program)
@@ -137,7 +133,7 @@ def watched_sites(program: Program, sources: AddressSources, arch: str) -> SiteT
             for offset, value in row.items():
                 rows[op.site * MOST_ROWS + number, offset // 8] = _as_i64(value)
     _number_accesses(rows, program)
-    return SiteTable(rows, elements)
+    return rows, elements
 
 
 def _as_i64(value: int) -> int:
@@ -360,48 +356,39 @@ def _leaves_value(op: Op) -> bool:
 def _access(op: Op, located: LocatedAccess, program: Program, arch: str) -> Row:
     """Return the row of one access."""
     access = located.access
-    flags = (Flag.READS if access.reads else Flag(0)) | (Flag.WRITES if access.writes else Flag(0))
-    if access.strong or _STRONG.intersection(op.modifiers):
-        flags |= Flag.STRONG_ACCESS
     relaxed = op.has("relaxed")  # an arrival at an mbarrier then publishes nothing, a wait acquires nothing
-    if (access.releases and not relaxed) or _RELEASING.intersection(op.modifiers):
-        flags |= Flag.RELEASES
-    if (access.acquires and not relaxed) or _ACQUIRING.intersection(op.modifiers):
-        flags |= Flag.ACQUIRES
-    if access.reads and access.writes and Flag.RELEASES not in flags and _leaves_value(op):
-        flags |= Flag.POLLS
-    if op.has("cta"):
-        flags |= Flag.IN_BLOCK
-    if op.has("cluster"):
-        flags |= Flag.IN_CLUSTER
-    if op.has("nc"):
-        flags |= Flag.CONSTANT
-    asked: Row = {}
-    if access.size is Size.MBARRIER:
-        flags |= Flag.PHASES
-        if access.releases and not op.has("cluster"):  # the block is the default scope
-            flags |= Flag.NARROW_ARRIVAL
-        if op.has("inval"):
-            flags |= Flag.INVALIDATES
-        if op.record.orders is Order.TRACK:
-            flags |= Flag.ARRIVES_LATER
-        if access.acquires:
-            asked = _operand(op.operands[2], SiteRow.step_base, SiteRow.step)
-            asked[SiteRow.element_bits] = getattr(op.operands[2], "bits", 32)
-        else:
-            asked = _arrivals(op)
-    if op.has("volatile"):
-        flags |= Flag.VOLATILE_ACCESS
-    if access.asynchronous:
-        flags |= Flag.COPIES
-    if access.by_one_lane:
-        flags |= Flag.BY_ONE_LANE
+    is_mbarrier = access.size is Size.MBARRIER
+    releases = (access.releases and not relaxed) or _RELEASING.intersection(op.modifiers)
+    holding = (
+        (Flag.READS, access.reads),
+        (Flag.WRITES, access.writes),
+        (Flag.STRONG_ACCESS, access.strong or _STRONG.intersection(op.modifiers)),
+        (Flag.RELEASES, releases),
+        (Flag.ACQUIRES, (access.acquires and not relaxed) or _ACQUIRING.intersection(op.modifiers)),
+        (Flag.POLLS, access.reads and access.writes and not releases and _leaves_value(op)),
+        (Flag.IN_BLOCK, op.has("cta")),
+        (Flag.IN_CLUSTER, op.has("cluster")),
+        (Flag.CONSTANT, op.has("nc")),
+        (Flag.PHASES, is_mbarrier),
+        # The block is the default scope.
+        (Flag.NARROW_ARRIVAL, is_mbarrier and access.releases and not op.has("cluster")),
+        (Flag.INVALIDATES, is_mbarrier and op.has("inval")),
+        (Flag.ARRIVES_LATER, is_mbarrier and op.record.orders is Order.TRACK),
+        (Flag.VOLATILE_ACCESS, op.has("volatile")),
+        (Flag.COPIES, access.asynchronous),
+        (Flag.BY_ONE_LANE, access.by_one_lane),
+    )
+    flags = sum(flag for flag, holds in holding if holds)
+    asked: Row = _arrivals(op) if is_mbarrier else {}
+    if is_mbarrier and access.acquires:
+        asked = _operand(op.operands[2], SiteRow.step_base, SiteRow.step)
+        asked[SiteRow.element_bits] = getattr(op.operands[2], "bits", 32)
     row: Row = (
         _address(located.address, program)
         | {
             SiteRow.space: _SPACES.get(located.space, Space.GLOBAL),
             SiteRow.access_size: located.size,
-            SiteRow.flags: int(flags),
+            SiteRow.flags: flags,
         }
         | asked
     )

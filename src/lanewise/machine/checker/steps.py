@@ -6,54 +6,82 @@ kernels, together with shadow memory and clocks.
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from lanewise.jit import ir
 from lanewise.jit.compiled_functions import Function, Library, Reference
-from lanewise.jit.simd import Type, Value, i64
+from lanewise.jit.simd import Value, i64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, WarpFrame
 from lanewise.machine.analysis.definite_assignment import Plan, key_of
 from lanewise.machine.analysis.warpgroup_registers import RegisterEvent, WarpgroupPlan
-from lanewise.machine.bulk_copies.launch_control import RESPONSE_BYTES, SUCCESS_BIT
-from lanewise.machine.checker.order_kinds import OrderKind, order_kind
-from lanewise.machine.checker.records import BlockWatch, WatchRecord
+from lanewise.machine.checker.proxy_records import TensorWait
+from lanewise.machine.checker.records import BlockWatch, OrderKind, WatchRecord, order_kind
 from lanewise.machine.checker.site_table import (
     by_async_proxy,
     first_access_row,
     has_order_row,
 )
-from lanewise.machine.checker.tensor_memory.steps import TENSOR_STEPS, tensor_step
-from lanewise.machine.checker.warpgroup_steps import (
-    check_product,
-    event_operands,
-    product_operands,
-    touch_registers,
-)
 from lanewise.machine.checker.watch_code.access_hook import access
 from lanewise.machine.checker.watch_code.clocks.block_order import arrive, order, release_barrier
-from lanewise.machine.checker.watch_code.clocks.warp_order import left, meet, members, parted, without_value
+from lanewise.machine.checker.watch_code.clocks.clusters import ask_for_block, cluster_wait, note_refusal
+from lanewise.machine.checker.watch_code.clocks.warp_order import left, meet, members, parted
 from lanewise.machine.checker.watch_code.proxy.async_clocks import async_order
 from lanewise.machine.checker.watch_code.proxy.async_operations import copy_issued, operand_read
 from lanewise.machine.checker.watch_code.proxy.exits import exits
-from lanewise.machine.checker.watch_code.proxy.launch_requests import ask_for_block, note_refusal
-from lanewise.machine.checker.watch_code.proxy.register_pool import set_registers
-from lanewise.machine.checker.watch_code.proxy.remote_accesses import cluster_wait
+from lanewise.machine.checker.watch_code.proxy.proxy_fences import fence_proxies
+from lanewise.machine.checker.watch_code.registers import (
+    StepOperands,
+    check_product,
+    check_value,
+    check_values_where,
+    choose_value,
+    clear_values,
+    note_decoded,
+    note_loaded,
+    note_shuffled,
+    note_values,
+    set_registers,
+    touch_registers,
+)
+from lanewise.machine.checker.watch_code.tensor.cells import (
+    allocate_columns,
+    fence_after_sync,
+    free_columns,
+    move_words,
+    wait_for_moves,
+)
+from lanewise.machine.checker.watch_code.tensor.pipe_operations import (
+    Hook,
+    commit_issued,
+    copy_hooks,
+    product_issued,
+    shift_issued,
+)
 from lanewise.machine.checker.watch_code.watch_module import WatchModule
 from lanewise.machine.codegen.function_code import U8, U32, U64, BlockCode, FunctionCode, Record
-from lanewise.machine.codegen.instrumentation import BarrierHook
-from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step, Word
+from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, BarrierHook, Step, Word
 from lanewise.machine.program.basic_blocks import BasicBlock
 from lanewise.machine.program.instruction_record import BlockEnd, Level, Order, Waits
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import watched_accesses
-from lanewise.machine.program.operands import Register, registers_in
+from lanewise.machine.program.operands import (
+    MemoryOperand,
+    Register,
+    ResolvedOperand,
+    elements_of,
+    registers_in,
+)
 from lanewise.machine.program.ops import Op
 from lanewise.ptx import Immediate
 
-#: An answer of cluster launch control.
-_ANSWER = Type("u", 8 * RESPONSE_BYTES)
-#: A function of the watch for an instruction: of a warp, a row of the site table, and the active lanes.
-Visit = Function[[WarpFrame, int, int], None]
+#: A function of the watch that takes all operands of its step as a list.
+ListedFunction = Function[[WarpFrame, int, StepOperands], None]
+
+
+def _listed(function: ListedFunction) -> str:
+    """Return the name of the step that calls such a function."""
+    return f"step_{function.name}"
 
 
 class CheckerSteps:
@@ -83,31 +111,34 @@ class CheckerSteps:
         steps = _step(data, "check_block", [block.number], guarded)
         clears = self.plan.clears.get(block.number, [])
         if clears:
-            steps += _step(data, "clear_values", [self._tracked, len(clears), *clears], guarded)
+            steps += self._track(data, clear_values, [len(clears), *clears], guarded)
         return steps + self._touched(data, self.warpgroups.at_begin.get(block.number))
 
     def _touched(self, data: ir.Module, events: list[RegisterEvent] | None) -> list[Word]:
         """Return the step that follows registers of wgmma which the next instructions touch."""
         if not events:
             return []
-        return _step(data, "touch_registers", event_operands(len(self.warpgroups.registers), events), None)
+        words = [int(word) for event in events for word in event]
+        operands = [len(self.warpgroups.registers), len(events), *words]
+        return _step(data, _listed(touch_registers), operands, None)
 
-    @property
-    def _tracked(self) -> int:
-        """How many registers are tracked."""
-        return len(self.plan.registers)
+    def _track(
+        self, data: ir.Module, function: ListedFunction, operands: list[int], op: Op | None
+    ) -> list[Word]:
+        """Return a step that tracks values of registers."""
+        return _step(data, _listed(function), [len(self.plan.registers), *operands], op)
 
     def _values(self, data: ir.Module, op: Op) -> list[Word]:
         """Return the steps that check whether registers have the values that an instruction needs."""
         steps: list[Word] = []
         for index in self.plan.checks.get(key_of(op), ()):
             guarded = None if op.guard is not None and self.plan.registers[index] == op.guard[0] else op
-            steps += _step(data, "check_value", [self._tracked, MOST_ROWS * op.site, index], guarded)
+            steps += self._track(data, check_value, [MOST_ROWS * op.site, index], guarded)
         where = self.plan.checks_where.get(key_of(op))
         if where is not None:
             predicate, sums = where
-            operands = [self._tracked, MOST_ROWS * op.site, predicate, len(sums), *sums]
-            steps += _step(data, "check_values_where", operands, op)
+            operands = [MOST_ROWS * op.site, predicate, len(sums), *sums]
+            steps += self._track(data, check_values_where, operands, op)
         return steps
 
     def before(self, data: ir.Module, op: Op) -> list[Word]:
@@ -122,6 +153,8 @@ class CheckerSteps:
                 steps += _step(data, "check_order", [first], op)
             if record.orders is Order.REGISTERS:
                 steps += _step(data, "check_registers", [first], op)
+            elif self.follows_async and record.orders is Order.PROXY_FENCE:
+                steps += _step(data, "check_proxy_fence", [first], op)
             elif self.follows_async and (not kind.in_vector_clocks or kind is OrderKind.INIT_FENCE):
                 steps += _step(data, "check_async_order", [first], op)
         if record.touches_tensor_memory:
@@ -133,8 +166,10 @@ class CheckerSteps:
             steps += _step(data, "check_request", [first], op)
         product = self.warpgroups.products.get(key_of(op))
         if product is not None:
-            operands = product_operands(len(self.warpgroups.registers), op.site, product)
-            steps += _step(data, "check_product", operands, op)
+            lists = (product.accumulators, product.read)
+            words = [word for numbers in lists for word in (len(numbers), *numbers)]
+            operands = [len(self.warpgroups.registers), op.site, len(product.accumulators), *words]
+            steps += _step(data, _listed(check_product), operands, op)
         accesses = watched_accesses(op)
         for row, located in enumerate(accesses, first_access_row(op)):
             shortens = located.access.shortened_by
@@ -167,27 +202,22 @@ class CheckerSteps:
             steps: list[Word] = []
             for target, source in moves:
                 sources = [1, source] if source >= 0 else [0]
-                steps += _step(data, "note_values", [self._tracked, 1, target, *sources], op)
+                steps += self._track(data, note_values, [1, target, *sources], op)
             return steps
         made = self.plan.assignments.get(key_of(op))
         if made is None:
             return []
+        row, targets = MOST_ROWS * op.site, [len(made.targets), *made.targets]
         if made.choice is not None:
-            (target,) = made.targets
-            return _step(data, "choose_value", [self._tracked, target, *made.choice], op)
+            return self._track(data, choose_value, [*made.targets, *made.choice], op)
         if made.shuffled is not None:
-            targets = [len(made.targets), *made.targets]
-            operands = [self._tracked, MOST_ROWS * op.site, made.shuffled, *targets]
-            return _step(data, "note_shuffled", operands, op)
+            return self._track(data, note_shuffled, [row, made.shuffled, *targets], op)
         if made.loaded is not None:
             pairs = [number for pair in zip(made.targets, made.loaded, strict=True) for number in pair]
-            operands = [self._tracked, MOST_ROWS * op.site, len(made.targets), *pairs]
-            return _step(data, "note_loaded", operands, op)
+            return self._track(data, note_loaded, [row, len(made.targets), *pairs], op)
         if made.answer is not None:
-            operands = [MOST_ROWS * op.site, made.answer, len(made.targets), *made.targets]
-            return _step(data, "note_decoded", [self._tracked, *operands], op)
-        operands = [len(made.targets), *made.targets, len(made.sources), *made.sources]
-        return _step(data, "note_values", [self._tracked, *operands], op)
+            return self._track(data, note_decoded, [row, made.answer, *targets], op)
+        return self._track(data, note_values, [*targets, len(made.sources), *made.sources], op)
 
     def at_end(self, data: ir.Module, block: BasicBlock, guarded: Op | None = None) -> list[Word]:
         """Return the steps where a basic block ends: branches and barriers."""
@@ -223,6 +253,85 @@ class CheckerSteps:
         return key, partial(_write, self.follows_async)
 
 
+# tcgen05 ----------------------------------------------------------------------------------------------------
+
+#: What is called when an operation of the pipe is issued, by the second word of the instruction, and for a
+#: copy by its shape.
+_HOOKS: dict[str, Hook] = {"mma": product_issued, "shift": shift_issued, "commit": commit_issued} | {
+    f"cp {name}": hook for name, hook in copy_hooks.items()
+}
+#: Lanes that a shape of tcgen05.ld and st reaches, but for those of 16 lanes.
+_WHOLE_WARP = "32x32b"
+_HALVES = "16x32bx2"
+
+
+_WAITS = {
+    "wait::ld": TensorWait.LOADS,
+    "wait::st": TensorWait.STORES,
+    "fence::before_thread_sync": TensorWait.FENCE,
+}
+
+
+class TensorStep(NamedTuple):
+    """A step by the name of its function, and its operands."""
+
+    name: str
+    operands: list[int]
+
+
+def tensor_step(op: Op) -> TensorStep | None:
+    """Return the step before an instruction of tcgen05; None if it has none."""
+    row, verb = MOST_ROWS * op.site, op.source.head.split(".")[1]
+    if verb == "cp":
+        shape = next(name for name in copy_hooks if set(name.split(".")) <= set(op.modifiers))
+        return TensorStep(_hook_step(f"cp {shape}"), [])
+    if verb in _HOOKS:
+        return TensorStep(_hook_step(verb), [])
+    match verb:
+        case "ld" | "st":
+            return TensorStep("check_tensor_move", [row, *_move(op, verb == "st")])
+        case "wait::ld" | "wait::st" | "fence::before_thread_sync":
+            return TensorStep("check_tensor_wait", [_WAITS[verb]])
+        case "fence::after_thread_sync":
+            return TensorStep("check_tensor_fence", [])
+        case "alloc":
+            return TensorStep("check_tensor_alloc", [row, *_operand(op.operands[-1])])
+        case "dealloc":
+            address, count = op.operands
+            return TensorStep("check_tensor_dealloc", [row, *_operand(address), *_operand(count)])
+    return None
+
+
+def _hook_step(verb: str) -> str:
+    """Return the name of the step that sets a hook."""
+    return f"set tensor hook of {verb}"
+
+
+def _operand(operand: ResolvedOperand) -> list[int]:
+    """Return a 32-bit operand as a register's offset (0: none) and a number."""
+    if isinstance(operand, MemoryOperand):
+        register, number = _operand(operand.base)
+        return [register, number + operand.offset]
+    if isinstance(operand, Register):
+        return [operand.offset, 0]
+    return [0, operand.bits & 0xFFFFFFFF if isinstance(operand, Immediate) else 0]
+
+
+def _move(op: Op, stores: bool) -> list[int]:
+    """Return the operands of a load or store: address, lanes, columns, columns to the second half."""
+    operands = list(op.operands)
+    (address,) = (operand for operand in operands if isinstance(operand, MemoryOperand))
+    vector = operands[operands.index(address) + 1 if stores and not op.has(_HALVES) else -1 if stores else 0]
+    lanes = 32 if op.has(_WHOLE_WARP) else 16
+    words = len(elements_of(vector)) * 32
+    is_packed = op.has("pack::16b") or op.has("unpack::16b")
+    halves = 2 if op.has(_HALVES) else 1
+    columns = words // (lanes * halves) * (2 if is_packed else 1)
+    split = operands[operands.index(address) + 1] if op.has(_HALVES) else None
+    distance = split.bits if isinstance(split, Immediate) else 0
+    return [*_operand(address), lanes, columns, distance, int(stores)]
+
+
 def _step(data: ir.Module, name: str, operands: list[int], op: Op | None) -> list[Word]:
     """Return the words of a step that calls one of the checker's functions."""
     type = ir.FunctionType(ir.WORD, [ir.LONG] * (1 + len(STEP_ARGUMENTS)))
@@ -254,16 +363,38 @@ def _write(follows_async: bool) -> str:
     return str(module)
 
 
-def _frame(code: BlockCode) -> Reference:
-    """Return the frame of the warp as what functions of the watch take."""
-    return Reference(WarpFrame, code["frame"])
+#: Writes the function of a step, given its operands.
+StepWriter = Callable[[BlockCode, Record], None]
 
 
-def _visit(function: Visit) -> Callable[[BlockCode, Record], None]:
-    """Return the writer of a step that calls a function with its row and the active lanes."""
+def calls(function: Function[..., None], *names: str) -> StepWriter:
+    """Return the writer of a step that calls a function with the active lanes, and its operands by name."""
 
     def write(code: BlockCode, operands: Record) -> None:
-        function.call(code, frame=_frame(code), site=operands.get(0), active=code["active"])
+        frame, given = Reference(WarpFrame, code["frame"]), enumerate(names)
+        named = {name: operands.get(8 * number) for number, name in given}
+        function.call(code, frame=frame, active=code["active"], **named)
+
+    return write
+
+
+def sets_hooks(**hooks: Function[..., None]) -> StepWriter:
+    """Return the writer of a step that has functions called by the next operation, by fields of a block."""
+
+    def write(code: BlockCode, operands: Record) -> None:
+        for field, hook in hooks.items():
+            function = code.builder.ptrtoint(Library.of(code.module).declared(hook), ir.LONG)
+            code.block.set(getattr(BlockRecord, field), Value(code, i64, function))
+
+    return write
+
+
+def reads_operands(function: ListedFunction) -> StepWriter:
+    """Return the writer of a step that calls a function with the active lanes and all operands."""
+
+    def write(code: BlockCode, operands: Record) -> None:
+        frame, given = Reference(WarpFrame, code["frame"]), Reference(StepOperands, operands.address)
+        function.call(code, frame=frame, active=code["active"], operands=given)
 
     return write
 
@@ -278,15 +409,9 @@ def _add(counts: Record, offset: int, more: Value | int) -> None:
     counts.set(offset, counts.get(offset) + more)
 
 
-def _assigned(code: BlockCode, registers: Value) -> Record:
-    """Return the list of masks, one for each tracked register: the lanes that assigned it."""
-    start = _watch(code).get(BlockWatch.assigned)
-    return Record(code, start + code.frame.get(WarpFrame.index) * registers * 4)
-
-
 def _access(code: BlockCode, operands: Record) -> None:
     """Operands: row. Look at the access that is about to be made; it is not if Python cannot go on."""
-    _visit(access)(code, operands)
+    calls(access, "site")(code, operands)
     _stop_if_failed(code)
 
 
@@ -307,16 +432,8 @@ def _shortened_access(code: BlockCode, operands: Record) -> None:
             reads = code.frame.get(register, U32, abi.LANES).differs(0)
             active.set(active.get() & code.bits(reads))
     lanes = active.get().to(U64).to(i64)
-    access.call(code, frame=_frame(code), site=operands.get(0), active=lanes)
+    access.call(code, frame=Reference(WarpFrame, code["frame"]), site=operands.get(0), active=lanes)
     _stop_if_failed(code)
-
-
-def _set_async_hooks(code: BlockCode, operands: Record) -> None:
-    """Let the instruction that follows tell which bytes it reads and writes."""
-    hooks = ((BlockRecord.issued_hook, copy_issued), (BlockRecord.operand_hook, operand_read))
-    for field, hook in hooks:
-        function = code.builder.ptrtoint(Library.of(code.module).declared(hook), ir.LONG)
-        code.block.set(field, Value(code, i64, function))
 
 
 def _block(code: BlockCode, operands: Record) -> None:
@@ -325,127 +442,6 @@ def _block(code: BlockCode, operands: Record) -> None:
     counts = Record(code, _watch(code).get(BlockWatch.runs) + operands.get(0) * 16)
     _add(counts, 0, active.differs(0).to(U64).to(i64))
     _add(counts, 8, code.intrinsic("ctpop", U32, [active]).to(U64).to(i64))
-
-
-#: Operands of steps that track registers: how many are tracked, then those of their own.
-_TRACKED, _FIRST = 0, 8
-
-
-def _clear(code: BlockCode, operands: Record) -> None:
-    """Operands: tracked, how many, registers. They have no value in the active lanes: a function begins."""
-    values = _assigned(code, operands.get(_TRACKED))
-    with code.loop(operands.get(_FIRST)) as number:
-        offset = operands.get(number * 8 + (_FIRST + 8)) * 4
-        values.set(offset, values.get(offset, U32) & ~code["active"].to(U32))
-
-
-def _value(code: BlockCode, operands: Record) -> None:
-    """Operands: tracked, row, register. Lanes are about to use it: report those without a value."""
-    row, register = operands.get(_FIRST), operands.get(_FIRST + 8)
-    held = _assigned(code, operands.get(_TRACKED)).get(register * 4, U32)
-    missing = code["active"].to(U32) & ~held
-    with code.when(missing.differs(0)):
-        lanes = missing.to(U64).to(i64)
-        without_value.call(code, frame=_frame(code), site=row, lanes=lanes, register=register)
-
-
-def _values_where(code: BlockCode, operands: Record) -> None:
-    """Operands: tracked, row, a predicate's offset, registers with their count.
-
-    Lanes for which the predicate holds are about to use them: report the first without a value.
-    """
-    holds = code.bits(code.frame.get(operands.get(_FIRST + 8), U8, abi.LANES).differs(0))
-    lanes = code["active"].to(U32) & holds
-    values = _assigned(code, operands.get(_TRACKED))
-    with code.when(lanes.differs(0)), code.loop(operands.get(_FIRST + 16)) as number:
-        register = operands.get(number * 8 + (_FIRST + 24))
-        missing = lanes & ~values.get(register * 4, U32)
-        with code.when(missing.differs(0)):
-            row, without = operands.get(_FIRST), missing.to(U64).to(i64)
-            without_value.call(code, frame=_frame(code), site=row, lanes=without, register=register)
-            code.give(0)
-
-
-def _note_values(code: BlockCode, operands: Record) -> None:
-    """Operands: tracked, targets and sources with their counts. Targets have a value if sources do."""
-    values, active = _assigned(code, operands.get(_TRACKED)), code["active"].to(U32)
-    targets = operands.get(_FIRST)
-    sources = Record(code, operands.address + (targets * 8 + (_FIRST + 8)))
-    held = code.variable(active)
-    with code.loop(sources.get(0)) as number:
-        held.set(held.get() & values.get(sources.get(number * 8 + 8) * 4, U32))
-    with code.loop(targets) as number:
-        offset = operands.get(number * 8 + (_FIRST + 8)) * 4
-        values.set(offset, (values.get(offset, U32) & ~active) | held.get())
-
-
-def _choose_value(code: BlockCode, operands: Record) -> None:
-    """Operands: tracked, target, two sources (-1: it has a value), a predicate's offset that chooses."""
-    values, active = _assigned(code, operands.get(_TRACKED)), code["active"].to(U32)
-    holds = code.bits(code.frame.get(operands.get(_FIRST + 24), U8, abi.LANES).differs(0))
-
-    def held(source: Value) -> Value:
-        lanes = code.variable(code.constant(U32, -1))
-        with code.when(~(source < 0)):
-            lanes.set(values.get(source * 4, U32))
-        return lanes.get()
-
-    first, second = (held(operands.get(_FIRST + offset)) for offset in (8, 16))
-    chosen = (holds & first) | (~holds & second)
-    offset = operands.get(_FIRST) * 4
-    values.set(offset, (values.get(offset, U32) & ~active) | (chosen & active))
-
-
-def _note_shuffled(code: BlockCode, operands: Record) -> None:
-    """Operands: tracked, row, the register that is read (-1: it has a value), targets with their count."""
-    values, active = _assigned(code, operands.get(_TRACKED)), code["active"].to(U32)
-    source = operands.get(_FIRST + 8)
-    there = code.variable(code.constant(U32, -1))
-    with code.when(~(source < 0)):
-        there.set(values.get(source * 4, U32))
-    lanes = _watch(code).get(BlockWatch.shuffle_sources, U32, abi.LANES)
-    held = ((there.get().spread(abi.LANES) >> (lanes & 31)) & 1).differs(0) & (lanes < abi.LANES)
-    with code.when((active & ~code.bits(held)).differs(0)):
-        _watch(code).set(BlockWatch.undelivered_by, operands.get(_FIRST))
-    with code.loop(operands.get(_FIRST + 16)) as number:
-        offset = operands.get(number * 8 + (_FIRST + 24)) * 4
-        values.set(offset, (values.get(offset, U32) & ~active) | (code.bits(held) & active))
-
-
-def _note_loaded(code: BlockCode, operands: Record) -> None:
-    """Operands: tracked, row, how many, pairs of a target and its element of a load from local memory."""
-    values, active = _assigned(code, operands.get(_TRACKED)), code["active"].to(U32)
-    unwritten = Record(code, _watch(code).address + BlockWatch.unwritten_lanes)
-    with code.loop(operands.get(_FIRST + 8)) as number:
-        pair = Record(code, operands.address + number * 16 + (_FIRST + 16))
-        offset = pair.get(0) * 4
-        written = active & ~unwritten.get(pair.get(8) * 4, U32)
-        with code.when(written.differs(active)):
-            _watch(code).set(BlockWatch.undelivered_by, operands.get(_FIRST))
-        values.set(offset, (values.get(offset, U32) & ~active) | written)
-
-
-def _naming(code: BlockCode, offset: Value) -> Value:
-    """Return the lanes whose answer of cluster launch control, a register of 128 bits, names a block."""
-    words = code.frame.get(offset, _ANSWER, abi.LANES) >> SUCCESS_BIT
-    return code.bits((words & 1).differs(0))
-
-
-def _note_decoded(code: BlockCode, operands: Record) -> None:
-    """Operands: tracked, row, the answer's offset, targets with their count."""
-    values, active = _assigned(code, operands.get(_TRACKED)), code["active"].to(U32)
-    naming = _naming(code, operands.get(_FIRST + 8)) & active
-    with code.when(naming.differs(active)):
-        _watch(code).set(BlockWatch.undelivered_by, operands.get(_FIRST))
-    with code.loop(operands.get(_FIRST + 16)) as number:
-        offset = operands.get(number * 8 + (_FIRST + 24)) * 4
-        values.set(offset, (values.get(offset, U32) & ~active) | naming)
-
-
-def _note_refusal(code: BlockCode, operands: Record) -> None:
-    """Operands: row, the answer's offset. Lanes have learnt whether an answer names a block."""
-    refused = (code["active"].to(U32) & ~_naming(code, operands.get(8))).to(U64).to(i64)
-    note_refusal.call(code, frame=_frame(code), row=operands.get(0), lanes=refused)
 
 
 def _branch(code: BlockCode, operands: Record) -> None:
@@ -459,42 +455,51 @@ def _branch(code: BlockCode, operands: Record) -> None:
 def _parted(code: BlockCode, operands: Record) -> None:
     """Operands: row. Lanes are about to wait for others, unless the whole warp is there."""
     with code.when(code["active"].to(U32).differs(-1)):
-        _visit(parted)(code, operands)
+        calls(parted, "site")(code, operands)
 
 
-def _converged(code: BlockCode, operands: Record) -> None:
-    """The lanes of the warp have met."""
-    meet.call(code, frame=_frame(code), active=code["active"])
+def _check_move(code: BlockCode, operands: Record) -> None:
+    """A warp loads or stores columns; a store that is kept has been looked at then."""
+    calls(move_words, "row", "register", "number", "lanes", "columns", "split", "stores")(code, operands)
+    code.block.set(BlockRecord.issued_hook, 0)
 
 
-_ASYNC_STEPS: dict[str, Callable[[BlockCode, Record], None]] = {
-    "check_async_order": _visit(async_order),
-    "set_async_hooks": _set_async_hooks,
-    "check_exit": _visit(exits),
-    "check_cluster_wait": _visit(cluster_wait),
-    "check_registers": _visit(set_registers),
-    "touch_registers": touch_registers,
-    "check_product": check_product,
-    "check_request": _visit(ask_for_block),
-    "check_answer": _note_refusal,
+#: The functions of the steps by name.
+TENSOR_STEPS: dict[str, StepWriter] = {
+    "check_tensor_move": _check_move,
+    "check_tensor_wait": calls(wait_for_moves, "kind"),
+    "check_tensor_fence": calls(fence_after_sync),
+    "check_tensor_alloc": calls(allocate_columns, "row", "count_register", "count"),
+    "check_tensor_dealloc": calls(free_columns, "row", "register", "number", "count_register", "count"),
+} | {_hook_step(verb): sets_hooks(issued_hook=hook) for verb, hook in _HOOKS.items()}
+
+
+_ASYNC_STEPS: dict[str, StepWriter] = {
+    _listed(touch_registers): reads_operands(touch_registers),
+    _listed(check_product): reads_operands(check_product),
+    "check_async_order": calls(async_order, "site"),
+    "check_proxy_fence": calls(fence_proxies, "site"),
+    "set_async_hooks": sets_hooks(issued_hook=copy_issued, operand_hook=operand_read),
+    "check_exit": calls(exits, "site"),
+    "check_cluster_wait": calls(cluster_wait, "site"),
+    "check_registers": calls(set_registers, "site"),
+    "check_request": calls(ask_for_block, "site"),
+    "check_answer": calls(note_refusal, "row", "answer"),
 }
-_STEPS: dict[str, Callable[[BlockCode, Record], None]] = {
+#: The functions that track values of registers.
+_TRACKING: tuple[ListedFunction, ...] = (
+    clear_values, check_value, check_values_where, note_values, choose_value, note_shuffled, note_loaded,
+    note_decoded,
+)  # fmt: skip
+_STEPS: dict[str, StepWriter] = {_listed(function): reads_operands(function) for function in _TRACKING} | {
     "check_access": _access,
     "check_shortened_access": _shortened_access,
-    "check_order": _visit(order),
-    "check_members": _visit(members),
-    "check_arrive": _visit(arrive),
+    "check_order": calls(order, "site"),
+    "check_members": calls(members, "site"),
+    "check_arrive": calls(arrive, "site"),
     "check_parted": _parted,
-    "check_left": _visit(left),
-    "check_converged": _converged,
+    "check_left": calls(left, "site"),
+    "check_converged": calls(meet),
     "check_block": _block,
     "check_branch": _branch,
-    "clear_values": _clear,
-    "check_value": _value,
-    "check_values_where": _values_where,
-    "note_values": _note_values,
-    "choose_value": _choose_value,
-    "note_shuffled": _note_shuffled,
-    "note_loaded": _note_loaded,
-    "note_decoded": _note_decoded,
 }

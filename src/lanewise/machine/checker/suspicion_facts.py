@@ -1,12 +1,12 @@
 """The facts that the sentences of suspicions name: what was accessed, by whom, where, and what mends it.
 
-A sentence of `suspicion_sentences.py` has names in braces. Each is a number that compiled code reported, or a
-property of `Facts`.
+A sentence of `suspicions.py` has names in braces. Each is a number that compiled code reported, a
+property of `Facts`, or one of SHORT_FACTS.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -21,15 +21,13 @@ from lanewise.machine.checker.access_descriptions import (
 )
 from lanewise.machine.checker.allocations.pointer_bounds import view_name
 from lanewise.machine.checker.mends import Language, Place, Race, Reach
-from lanewise.machine.checker.proxy_records import AsyncKind, BarrierUse
+from lanewise.machine.checker.proxy_records import AsyncKind, BarrierUse, TensorOperand
 from lanewise.machine.checker.site_table import by_async_proxy
-from lanewise.machine.checker.suspicion_sentences import Suspicion
-from lanewise.machine.checker.tensor_memory.records import TensorOperand
+from lanewise.machine.checker.suspicions import TENSOR_COMPLETE, Suspicion
 from lanewise.machine.program.instruction_record import Proxy, Waits
 from lanewise.machine.program.memory_accesses import LocatedAccess
 from lanewise.machine.program.operands import Register
 from lanewise.machine.program.ops import Op
-from lanewise.machine.runtime.fault_report import KEEP_ALIVE
 from lanewise.machine.runtime.heap import heap_of
 from lanewise.machine.runtime.launch import Launch
 from lanewise.machine.runtime.shared_names import shared_name
@@ -45,14 +43,9 @@ _COMPLETE = {
     "committed it, and this thread has not synchronised with that thread since",
     AsyncKind.PHASE: "the copy is complete when the phase of its mbarrier is complete, and this thread has "
     "neither waited for that phase nor synchronised with a thread that has",
-    AsyncKind.TENSOR: "it is complete when an mbarrier is that a later tcgen05.commit of its thread names, "
-    "and this thread has neither waited for that phase nor synchronised with a thread that has",
+    AsyncKind.TENSOR: TENSOR_COMPLETE,
 }
 
-_FENCES_LEFT_OUT = (
-    "The PTX ISA asks for it (9.7.16.6.4, canonical synchronization patterns of tcgen05); Triton and CUTLASS "
-    "leave such fences out"
-)
 _OPERANDS = {
     TensorOperand.MATRIX_A: "A",
     TensorOperand.SCALES_OF_A: "the scale factors of A",
@@ -110,7 +103,9 @@ class Facts:
 
     def __getitem__(self, name: str) -> object:
         """Return what a name in braces stands for."""
-        return self.numbers[name] if name in self.numbers else getattr(self, name)
+        if name in self.numbers:
+            return self.numbers[name]
+        return SHORT_FACTS[name](self) if name in SHORT_FACTS else getattr(self, name)
 
     def message(self) -> str:
         """Return the sentence that says what is wrong."""
@@ -154,27 +149,12 @@ class Facts:
         return shared_name(self.launch, self.numbers["address"] & 0xFFFFFF)
 
     @property
-    def rank(self) -> int:
-        """The rank of the block whose shared memory the address is in."""
-        return (self.numbers["address"] >> abi.RANK_SHIFT) & 0xFF
-
-    @property
     def home(self) -> str:
         """What the address was computed from, with its size."""
         low, high = self.numbers["low"], self.numbers["high"]
         if self.space != "shared":
             return view_name(self.launch, self.numbers["address"], low, high)
         return f"{shared_home(self.launch, low, high)} ({high - low} bytes)"
-
-    @property
-    def stay_inside(self) -> str:
-        """What keeps an access inside of what it belongs to."""
-        return f"bound the index of {self.here}, or make the memory larger"
-
-    @property
-    def fragment_bytes(self) -> int:
-        """The bytes of one lane's fragment of a wmma."""
-        return self.alignment
 
     @property
     def of_heap_block(self) -> str:
@@ -230,11 +210,6 @@ class Facts:
             decoded = self.other.place.named(self.here_place)
             return f"use what {decoded} decodes only where the answer names a block ({self.is_canceled})"
         return f"give the variable a value on every way to {self.here}"
-
-    @property
-    def takes_or_gives(self) -> str:
-        """What a setmaxnreg does."""
-        return "inc takes" if self.op.has("inc") else "dec gives up"
 
     # lines --------------------------------------------------------------------------------------------------
 
@@ -337,7 +312,7 @@ class Facts:
         return f"an asynchronous operation may still be writing these bytes; {_COMPLETE[self.operation]}"
 
     @property
-    def _copied(self) -> bool:
+    def copied(self) -> bool:
         """Whether the other access is a write of cp.async, which is by the generic proxy."""
         written = () if self.other is None else self.other.place.op.record.memory
         return any(
@@ -345,14 +320,9 @@ class Facts:
         )
 
     @property
-    def writer(self) -> str:
-        """What wrote by the generic proxy before the asynchronous proxy accesses the bytes."""
-        return "cp.async, which is of the generic proxy," if self._copied else "a plain store"
-
-    @property
     def after_writer(self) -> str:
         """Where a fence between the proxies belongs: after a store, or after the wait for a copy."""
-        if self._copied and self.other is not None:
+        if self.copied and self.other is not None:
             return f"after a wait for the copies of {self.other.place.named(self.here_place)}"
         return self.after_other
 
@@ -363,7 +333,7 @@ class Facts:
             case AsyncKind.WGMMA:
                 return f"{self.wgmma_commit} and {self.wgmma_wait} before {self.here}"
             case AsyncKind.BULK_GROUP:
-                return f"{self.bulk_wait} before {self.here}, in the thread that committed it{self._then_all}"
+                return self._wait_for_group(self.bulk_wait)
             case AsyncKind.PHASE:
                 return f"wait for the phase of its mbarrier before {self.here}"
             case AsyncKind.TENSOR:
@@ -376,15 +346,13 @@ class Facts:
     @property
     def wait_for_read(self) -> str:
         """What waits for the operation that reads."""
-        match self.operation:
-            case AsyncKind.WGMMA:
-                return f"{self.wgmma_commit} and {self.wgmma_wait} before {self.here}"
-            case AsyncKind.PHASE:
-                return f"wait for the phase of its mbarrier before {self.here}"
-            case AsyncKind.TENSOR:
-                return self.tensor_wait
-        read = self.bulk_wait_read
-        return f"{read} before {self.here}, in the thread that committed it{self._then_all}"
+        if self.operation in (AsyncKind.BULK_GROUP, None):
+            return self._wait_for_group(self.bulk_wait_read)
+        return self.wait_for_it
+
+    def _wait_for_group(self, wait: str) -> str:
+        """Return where a wait for a bulk group has to stand."""
+        return f"{wait} before {self.here}, in the thread that committed it{self._then_all}"
 
     @property
     def _then_all(self) -> str:
@@ -415,31 +383,6 @@ class Facts:
         return f"{name_of(self.op)} reads {_OPERANDS[operand]} from tensor memory"
 
     @property
-    def instruction(self) -> str:
-        """The name of the instruction."""
-        return name_of(self.op)
-
-    @property
-    def tensor_operand(self) -> str:
-        """The operand that a product reads where it writes its sums."""
-        return _OPERANDS[TensorOperand(self.numbers["operand"])]
-
-    @property
-    def tensor_operation(self) -> str:
-        """The name of the other instruction."""
-        return f"a {name_of(self.other.place.op)}" if self.other is not None else "an operation"
-
-    @property
-    def tensor_fences(self) -> str:
-        """Why a missing fence of tcgen05 is no error."""
-        return _FENCES_LEFT_OUT
-
-    @property
-    def tensor_complete(self) -> str:
-        """When an operation of the pipe is complete."""
-        return _COMPLETE[AsyncKind.TENSOR]
-
-    @property
     def tensor_wait(self) -> str:
         """What waits for an operation of the pipe."""
         commit = f"{self.tensor_commit} to an mbarrier {self.after_other}, in the thread that issues it"
@@ -451,7 +394,7 @@ class Facts:
         if self.other is None:
             return self.tensor_access
         reader, writer = name_of(self.other.place.op), name_of(self.op)
-        return f"{reader} reads tensor memory before its {writer} is complete; {self.tensor_complete}"
+        return f"{reader} reads tensor memory before its {writer} is complete; {TENSOR_COMPLETE}"
 
     @property
     def tensor_wait_before_other(self) -> str:
@@ -482,22 +425,7 @@ class Facts:
         writers = f"{self.tensor_products}, {self.tensor_stores}, {self.tensor_copies}"
         return f"write these columns before {self.here} ({writers})"
 
-    @property
-    def by_whom(self) -> str:
-        """Who frees columns of tensor memory."""
-        return "in all threads" if self.language is mends.Language.PYTHON else "in one warp"
-
-    @property
-    def tensor_columns(self) -> int:
-        """How many columns are allocated."""
-        return UNIT * self.numbers["units"].bit_count()
-
     # mbarriers and clusters ---------------------------------------------------------------------------------
-
-    @property
-    def uses(self) -> str:
-        """What an access does to the words of an mbarrier."""
-        return "reads the words of" if self.numbers["use"] == BarrierUse.LOAD else "overwrites"
 
     @property
     def fewer_arrivals(self) -> str:
@@ -528,49 +456,7 @@ class Facts:
         less = f"{abs(count)} bytes {'fewer' if count > 0 else 'more'}"
         return f"announce what the copies bring: {less} in expect_tx"
 
-    @property
-    def keep_alive(self) -> str:
-        """How the shared memory of a block is kept while others access it."""
-        return KEEP_ALIVE
-
     # threads ------------------------------------------------------------------------------------------------
-
-    @property
-    def mask_named(self) -> str:
-        """The mask of an instruction."""
-        return f"{self.numbers['mask'] & 0xFFFFFFFF:#010x}"
-
-    @property
-    def lanes_named(self) -> str:
-        """The lanes of a mask that differ from what they should be."""
-        return lanes_in_words(self.numbers["lanes"])
-
-    @property
-    def whole_mask(self) -> str:
-        """What makes a mask name its own lanes."""
-        return f"name every lane that executes {self.here} in the mask: 0xffffffff, where all lanes do"
-
-    @property
-    def outside_of_branch(self) -> str:
-        """Where an instruction of several lanes has to stand."""
-        return f"move {self.here} out of the branch, so that all lanes of the mask execute it"
-
-    @property
-    def threads_named(self) -> str:
-        """How many threads have returned."""
-        count = self.numbers["threads"]
-        return f"{count} threads" if count != 1 else "1 thread"
-
-    @property
-    def warps_named(self) -> str:
-        """How many warps have exited."""
-        count = self.numbers["warps"]
-        return f"{count} warps have" if count != 1 else "1 warp has"
-
-    @property
-    def whole_warps(self) -> int:
-        """The next multiple of 32 of a number of threads."""
-        return -(-self.numbers["threads"] // abi.LANES) * abi.LANES
 
     @property
     def counts(self) -> str:
@@ -579,11 +465,6 @@ class Facts:
         if least == most:
             return f"{most} threads"
         return f"{least or 'all'} threads in some of its instructions and {most} in others"
-
-    @property
-    def missing_lanes(self) -> str:
-        """Which lanes have not come to a barrier, and where they are."""
-        return missing_lanes(self.absent, self.gone, self.is_harmless)
 
     @property
     def is_harmless(self) -> bool:
@@ -596,6 +477,30 @@ class Facts:
         if self.is_harmless:
             return "let the threads that have nothing to do skip the work, and not the barrier"
         return f"move the barrier of {self.here} out of the branch, to where all threads of the block come by"
+
+
+def _counted(count: int, one: str, several: str) -> str:
+    """Return a number of things in words."""
+    return f"1 {one}" if count == 1 else f"{count} {several}"
+
+
+#: Facts that one expression says, by their names in sentences: what was accessed, and the threads that did.
+SHORT_FACTS: dict[str, Callable[[Facts], object]] = {
+    "instruction": lambda facts: name_of(facts.op),
+    "rank": lambda facts: (facts.numbers["address"] >> abi.RANK_SHIFT) & 0xFF,
+    "takes_or_gives": lambda facts: "inc takes" if facts.op.has("inc") else "dec gives up",
+    "writer": lambda facts: "cp.async, which is of the generic proxy," if facts.copied else "a plain store",
+    "uses": lambda facts: "reads the words of" if facts.numbers["use"] == BarrierUse.LOAD else "overwrites",
+    "tensor_operand": lambda facts: _OPERANDS[TensorOperand(facts.numbers["operand"])],
+    "tensor_operation": lambda facts: f"a {name_of(facts.other.place.op)}" if facts.other else "an operation",
+    "tensor_columns": lambda facts: UNIT * facts.numbers["units"].bit_count(),
+    "by_whom": lambda facts: "in all threads" if facts.language is Language.PYTHON else "in one warp",
+    "lanes_named": lambda facts: lanes_in_words(facts.numbers["lanes"]),
+    "threads_named": lambda facts: _counted(facts.numbers["threads"], "thread", "threads"),
+    "warps_named": lambda facts: _counted(facts.numbers["warps"], "warp has", "warps have"),
+    "whole_warps": lambda facts: -(-facts.numbers["threads"] // abi.LANES) * abi.LANES,
+    "missing_lanes": lambda facts: missing_lanes(facts.absent, facts.gone, facts.is_harmless),
+}
 
 
 def missing_lanes(absent: int, gone: int, harmless: bool = False) -> str:

@@ -15,7 +15,7 @@ from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.analysis.delivered_loads import is_delivered, is_used_behind_a_barrier
 from lanewise.machine.analysis.value_uses import Use
 from lanewise.machine.checker import records
-from lanewise.machine.checker.access_descriptions import allocation_at, source_of, tensor_place
+from lanewise.machine.checker.access_descriptions import allocation_at, finding_at, source_of, tensor_place
 from lanewise.machine.checker.allocations.padding import Padding, padding_met
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.mends import ControlFlow, Place, Reach, reach_farther
@@ -24,7 +24,7 @@ from lanewise.machine.checker.records import SiteRow, WatchRecord
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.checker.site_table import PATIENCE, access_of, by_async_proxy, row_of_number
 from lanewise.machine.checker.suspicion_facts import Facts, Other, name_of
-from lanewise.machine.checker.suspicion_sentences import SUSPICIONS, Subject, Suspicion
+from lanewise.machine.checker.suspicions import SUSPICIONS, Subject, Suspicion
 from lanewise.machine.program.instruction_record import BlockEnd
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import LocatedAccess, accesses, writes_unseen_bytes
@@ -136,8 +136,11 @@ class Triage:
 
     def consider(self, kind: Suspicion, warp_frame: int, row: int, *values: int) -> None:
         """Decide on a suspicion: drop it, or add a finding."""
-        if kind.subject is Subject.CHECKER:
-            self._note_for_repetition(kind, row)
+        if kind is Suspicion.UNRECORDED_READS:
+            raise NotOnItsOwn
+        if kind is Suspicion.TENSOR_LANES_UNWRITTEN:  # the launch is repeated, and the lanes are followed
+            self.lanes_unwritten = True
+            self._hear(row, kind, 0)
             return
         numbers = dict(zip(kind.numbers, values, strict=True))
         state, warp = self._state(warp_frame)
@@ -196,31 +199,20 @@ class Triage:
             int(self.rows[row, SiteRow.alignment // 8]),
         )
         of_tcgen05 = kind in _DESCRIPTORS and op.record.touches_tensor_memory
-        finding = Finding(
-            "tensor memory" if of_tcgen05 else kind.kind,
-            facts.message(),
-            op.line,
-            str(op.source),
-            facts.here_place.source,
-            launch.thread_at(warp, lane),
-            state.ctaid,
-            address & _MASK if kind.is_of_memory else None,
-            allocation or None if kind.is_of_memory else None,
+        title, message = "tensor memory" if of_tcgen05 else kind.kind, facts.message()
+        if advice and kind is Suspicion.TENSOR_LOAD_UNAWAITED:
+            message = f"{message}. {_DELIVERED}"
+        finding = finding_at(launch, op, title, message, launch.thread_at(warp, lane), state.ctaid)
+        finding = replace(
+            finding,
+            address=address & _MASK if kind.is_of_memory else None,
+            allocation=allocation or None if kind.is_of_memory else None,
             other=other,
             severity="advice" if advice else "error",
             mend=facts.mend(),
             races=(facts.race,) if "{order}" in kind.mend else (),
         )
-        if advice and kind is Suspicion.TENSOR_LOAD_UNAWAITED:
-            finding = replace(finding, message=f"{finding.message}. {_DELIVERED}")
         self.add(self._read_too_early(finding, facts), (row, kind))
-
-    def _note_for_repetition(self, kind: Suspicion, row: int) -> None:
-        """Note that the launch has to be repeated: at once, or with the lanes of tensor memory followed."""
-        if kind is not Suspicion.TENSOR_LANES_UNWRITTEN:
-            raise NotOnItsOwn
-        self.lanes_unwritten = True
-        self._hear(row, kind, 0)
 
     def _read_too_early(self, finding: Finding, facts: Facts) -> Finding:
         """Return an unordered write of tensor memory that was read before without a value as that read."""
@@ -373,9 +365,8 @@ class Triage:
                 what = "a read of local memory that nothing was written to"
         else:
             return None
-        source = source_of(self.launch, op)
-        other = Other(Place(op, source), Reach.THREAD, writes=False)
-        return Finding(kind.kind, what, op.line, str(op.source), source), other
+        other = Other(Place(op, source_of(self.launch, op)), Reach.THREAD, writes=False)
+        return finding_at(self.launch, op, kind.kind, what), other
 
     def _operation(self, epoch: int) -> AsyncKind | None:
         """Return how the operation of an epoch completes; None if it is none of the asynchronous proxy."""
@@ -438,17 +429,9 @@ class Triage:
         same_lane = its_lane == lane and not collective
         reach = self._reach(state, warp, linear, number % warps)
         place = Place(op, source_of(launch, op))
-        finding = Finding(
-            kind.kind,
-            message,
-            op.line,
-            str(op.source),
-            place.source,
-            launch.thread_at(number % warps, its_lane),
-            launch.block_at(linear),
-            numbers["address"] & _MASK,
-            allocation or None,
-        )
+        thread, address = launch.thread_at(number % warps, its_lane), numbers["address"] & _MASK
+        block = launch.block_at(linear)
+        finding = finding_at(launch, op, kind.kind, message, thread, block, address, allocation)
         writes = access is None or access.access.writes
         return finding, Other(place, Reach.THREAD if reach is Reach.WARP and same_lane else reach, writes)
 
@@ -493,19 +476,16 @@ class Triage:
         facts = Facts(kind, numbers, launch, self.flow, here, None, "", "", absent=absent, gone=gone)
         advice = kind.is_advice or (kind is Suspicion.SPLIT_BARRIER and facts.is_harmless)
         first = int(np.flatnonzero(state.lanes(warp, WarpFrame.pcs, 32) == place)[0])
-        self.add(
-            Finding(
-                kind.kind,
-                facts.message(),
-                op.line,
-                str(op.source),
-                here.source,
-                launch.thread_at(warp, first),
-                state.ctaid,
-                severity="advice" if advice else "error",
-                mend=facts.mend(),
-            )
+        finding = finding_at(
+            launch,
+            op,
+            kind.kind,
+            facts.message(),
+            launch.thread_at(warp, first),
+            state.ctaid,
+            mend=facts.mend(),
         )
+        self.add(replace(finding, severity="advice" if advice else "error"))
 
     def _missing_lanes(
         self, state: BlockState, warp: int, place: int, numbers: dict[str, int]

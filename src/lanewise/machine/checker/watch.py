@@ -5,24 +5,23 @@ Each thread that runs blocks of a checked launch has a watch of its own, so noth
 
 import os
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lanewise.jit.host_memory import Bytes, address, zeroed_bytes
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord
 from lanewise.machine.checker import records
-from lanewise.machine.checker.allocations.launch_accesses import AllocationAccesses, Marks
 from lanewise.machine.checker.allocations.pointer_bounds import (
     bound_to_own_shared_memory,
     bound_to_views,
     shared_extents,
 )
 from lanewise.machine.checker.checked_kernel import CheckedKernel
+from lanewise.machine.checker.findings import AllocationAccesses, Marks
 from lanewise.machine.checker.proxy_records import (
     BARRIERS_FOLLOWED,
+    CELLS,
     FENCES_KEPT,
     OPERATIONS_KEPT,
     AsyncClock,
@@ -30,6 +29,8 @@ from lanewise.machine.checker.proxy_records import (
     NotedOperation,
     RegisterState,
     RemoteAccess,
+    TensorCell,
+    TensorClock,
     WarpFence,
 )
 from lanewise.machine.checker.records import (
@@ -46,7 +47,6 @@ from lanewise.machine.checker.records import (
 )
 from lanewise.machine.checker.shadow_pool import SHADOWS
 from lanewise.machine.checker.site_table import fresh_table
-from lanewise.machine.checker.tensor_memory.records import CELLS, TensorCell, TensorClock
 from lanewise.machine.checker.triage import Triage
 from lanewise.machine.runtime.device_memory import Allocation
 from lanewise.machine.runtime.heap import heap_of
@@ -202,61 +202,52 @@ class Watch:
     def attach(self, state: BlockState) -> None:
         """Allocate the records that a thread block is watched with, and enter them in its BlockRecord."""
         warps, shared_bytes = self.launch.shape.warps, self.launch.shared_limit
-        record = zeroed_bytes(BlockWatch.BYTES).view(np.int64)
-        clocks = zeroed_bytes(warps * WarpClock.BYTES)
-        barriers = zeroed_bytes(abi.BARRIERS * WarpClock.BYTES)
-        shift = self.kernel.access_sizes.shared.bit_length() - 1
+        kernel, blocks = self.kernel, self.launch.shape.cluster_blocks
+        local_bytes = abi.aligned(kernel.launch_info.local_bytes, 4)
+        #: The bytes of the arrays that it points to.
+        sizes = {
+            BlockWatch.assigned: 4 * warps * len(kernel.plan.registers) + 8,
+            BlockWatch.clocks: warps * WarpClock.BYTES,
+            BlockWatch.barriers: abi.BARRIERS * WarpClock.BYTES,
+            BlockWatch.lane_clocks: warps * LaneClocks.BYTES,
+            BlockWatch.local_shadow: warps * abi.LANES * local_bytes // 4 + 8,
+        }
+        if kernel.follows_async:
+            sizes |= {
+                BlockWatch.async_clocks: (warps + abi.BARRIERS) * AsyncClock.BYTES,
+                BlockWatch.followed: BARRIERS_FOLLOWED * FollowedBarrier.BYTES,
+                BlockWatch.register_states: warps * len(kernel.warpgroups.registers) * RegisterState.BYTES
+                + 8,
+            }
+            if kernel.launch_info.uses_tensor_memory:
+                sizes[BlockWatch.tensor_cells] = CELLS * TensorCell.BYTES
+                sizes[BlockWatch.tensor_clocks] = warps * TensorClock.BYTES
+            if blocks > 1:
+                sizes[BlockWatch.remote_accesses] = blocks * warps * RemoteAccess.BYTES
+        arrays = {field: zeroed_bytes(size) for field, size in sizes.items()}
+        shift = kernel.access_sizes.shared.bit_length() - 1
         shadow = np.zeros((len(ShadowPlane), (shared_bytes >> shift) + 8), np.uint32)
-        lane_clocks = zeroed_bytes(warps * LaneClocks.BYTES)
-        local_bytes = abi.aligned(self.kernel.launch_info.local_bytes, 4)
-        local = zeroed_bytes(warps * abi.LANES * local_bytes // 4 + 8)
-        assigned = zeroed_bytes(4 * warps * len(self.kernel.plan.registers) + 8)
-        for field, value in (
-            (BlockWatch.assigned, address(assigned)),
-            (BlockWatch.runs, address(self.runs)),
-            (BlockWatch.diverged, address(self.diverged)),
-            (BlockWatch.watch, address(self.record)),
-            (BlockWatch.linear, -1),
-            (BlockWatch.warps, warps),
-            (BlockWatch.cluster_blocks, self.launch.shape.cluster_blocks),
-            (BlockWatch.shadow, address(shadow)),
-            (BlockWatch.stride, shadow.strides[0]),
-            (BlockWatch.cell_shift, shift),
-            (BlockWatch.lane_clocks, address(lane_clocks)),
-            (BlockWatch.shared_bytes, shared_bytes),
-            (BlockWatch.local_shadow, address(local)),
-            (BlockWatch.local_bytes, local_bytes),
-            (BlockWatch.clocks, address(clocks)),
-            (BlockWatch.barriers, address(barriers)),
-        ):
+        record = zeroed_bytes(BlockWatch.BYTES).view(np.int64)
+        fields = {field: address(array) for field, array in arrays.items()} | {
+            BlockWatch.runs: address(self.runs),
+            BlockWatch.diverged: address(self.diverged),
+            BlockWatch.watch: address(self.record),
+            BlockWatch.linear: -1,
+            BlockWatch.warps: warps,
+            BlockWatch.cluster_blocks: blocks,
+            BlockWatch.shadow: address(shadow),
+            BlockWatch.stride: shadow.strides[0],
+            BlockWatch.cell_shift: shift,
+            BlockWatch.shared_bytes: shared_bytes,
+            BlockWatch.local_bytes: local_bytes,
+            BlockWatch.register_bytes: sizes.get(BlockWatch.register_states, 0),
+            BlockWatch.tensor_clock_bytes: sizes.get(BlockWatch.tensor_clocks, 0),
+        }
+        for field, value in fields.items():
             record[field // 8] = value
         state[BlockRecord.watch] = address(record)
-        kept: tuple[Any, ...] = (record, clocks, lane_clocks, barriers, shadow, local, assigned)
-        if self.kernel.follows_async:
-            async_clocks = zeroed_bytes((warps + abi.BARRIERS) * AsyncClock.BYTES)
-            followed = zeroed_bytes(BARRIERS_FOLLOWED * FollowedBarrier.BYTES)
-            record[BlockWatch.async_clocks // 8] = address(async_clocks)
-            record[BlockWatch.followed // 8] = address(followed)
-            registers = len(self.kernel.warpgroups.registers)
-            states = zeroed_bytes(warps * registers * RegisterState.BYTES + 8)
-            record[BlockWatch.register_states // 8] = address(states)
-            record[BlockWatch.register_bytes // 8] = states.nbytes
-            kept = (*kept, async_clocks, followed, states)
-            if self.kernel.launch_info.uses_tensor_memory:
-                tensor_cells, tensor_clocks = (
-                    zeroed_bytes(size) for size in (CELLS * TensorCell.BYTES, warps * TensorClock.BYTES)
-                )
-                record[BlockWatch.tensor_cells // 8] = address(tensor_cells)
-                record[BlockWatch.tensor_clocks // 8] = address(tensor_clocks)
-                record[BlockWatch.tensor_clock_bytes // 8] = tensor_clocks.nbytes
-                kept = (*kept, tensor_cells, tensor_clocks)
-            blocks = self.launch.shape.cluster_blocks
-            if blocks > 1:
-                remote = zeroed_bytes(blocks * warps * RemoteAccess.BYTES)
-                record[BlockWatch.remote_accesses // 8] = address(remote)
-                kept = (*kept, remote)
-        self.block_bytes = sum(array.nbytes for array in kept)
-        self._kept.append(kept)
+        self.block_bytes = record.nbytes + shadow.nbytes + sum(sizes.values())
+        self._kept.append((record, shadow, arrays))
         self.triage.states[address(state.record)] = state
 
     def give_back(self) -> None:
@@ -327,19 +318,17 @@ def _accesses_conflict(watches: list[Watch], number: int) -> bool:
     shadows = [watch.shadows[number] for watch in watches]
     for start in range(firsts[1], lasts[-2], _STRETCH):
         stretch = slice(start, min(start + _STRETCH, lasts[-2]))
-        written: npt.NDArray[np.bool_] | None = None
-        read: npt.NDArray[np.bool_] | None = None
+        written = np.zeros(stretch.stop - stretch.start, bool)
+        read = np.zeros_like(written)
         for shadow in shadows:
             writes = shadow[ShadowPlane.WRITE_EPOCH, stretch] != 0
             reads = shadow[ShadowPlane.READ_EPOCH, stretch] != 0
             if watches[0].kernel.follows_async:
                 reads |= shadow[ShadowPlane.ASYNC_READ_EPOCH, stretch] != 0
-            if written is not None and read is not None:
-                if (writes & (written | read)).any() or (reads & written).any():
-                    return True
-                written, read = written | writes, read | reads
-            else:
-                written, read = writes, reads
+            if (writes & (written | read)).any() or (reads & written).any():
+                return True
+            written |= writes
+            read |= reads
     return False
 
 

@@ -11,23 +11,18 @@ from dataclasses import dataclass
 
 from lanewise.jit import ir
 from lanewise.jit.record_layout import RecordLayout
-from lanewise.jit.simd import Code, Pointer, Type, Value, i64
+from lanewise.jit.simd import Code, Pointer, Type, Value, i64, u8, u16, u32, u64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, FaultKind
 from lanewise.machine.codegen.lane_vectors import BOOL, Lanes
 from lanewise.machine.errors import UnfitOperand
-from lanewise.machine.program.operands import (
-    MemoryOperand,
-    Register,
-    ResolvedOperand,
-    Sink,
-    Symbol,
-)
+from lanewise.machine.program.operands import MemoryOperand, Register, ResolvedOperand, Sink, Symbol
 from lanewise.machine.program.ops import Op, Program
 from lanewise.ptx import Immediate
 
 BYTE = ir.IntType(8).as_pointer()
-U8, U16, U32, U64 = (Type("u", bits) for bits in (8, 16, 32, 64))
+#: The names that the checker has for these types.
+U8, U16, U32, U64 = u8, u16, u32, u64
 
 
 @dataclass(frozen=True)
@@ -64,6 +59,14 @@ class AddressSlot:
 
     base: RegisterSlot
     offset: Value
+
+
+def write_zeros(code: Code, to: Value, size: Value) -> None:
+    """Write code that sets bytes at an address to zero."""
+    types = [BYTE, ir.IntType(8), ir.IntType(64), ir.IntType(1)]
+    function = code.external("llvm.memset.p0.i64", ir.VoidType(), types)
+    zeros = [ir.Constant(ir.IntType(8), 0), size.handle, ir.Constant(ir.IntType(1), 0)]
+    code.builder.call(function, [code.builder.inttoptr(to.handle, BYTE), *zeros])
 
 
 class FunctionCode(Code):
@@ -105,6 +108,84 @@ class FunctionCode(Code):
         kind = self.function.return_type
         handle = ir.Constant(kind, number) if isinstance(number, int) else number.handle
         self.builder.ret(handle)
+
+    def end(self) -> None:
+        """Return 0 where the function has not returned yet."""
+        if not self.builder.block.end:
+            self.give(0)
+
+    def stop_if(self, condition: Value) -> None:
+        """Return from the function if the launch stops."""
+        with self.when(condition):
+            self.give(BlockAnswer.STOPPING)
+
+    def invoke(self, function: ir.Operand | Value, *values: Value | int) -> Value:
+        """Call a function of 64-bit numbers, or the one at an address, and return its answer.
+
+        Narrower numbers are extended by zeros. A function at an address answers with 32 bits.
+        """
+        numbers = [self.number(value) for value in values]
+        wide = [number.to(u64).to(i64) if number.type.bits < 64 else number for number in numbers]
+        if isinstance(function, Value):
+            kind = ir.FunctionType(ir.WORD, [ir.LONG] * len(wide))
+            function = self.builder.inttoptr(function.handle, kind.as_pointer())
+        answer = self.builder.call(function, [value.handle for value in wide])
+        return Value(self, i64 if answer.type.text == ir.LONG.text else u32, answer)
+
+    def invoke_or_stop(self, function: ir.Operand | Value, *values: Value | int) -> None:
+        """Call a function as `invoke` does; unless it answers 0, the launch stops."""
+        self.stop_if(self.invoke(function, *values).differs(0))
+
+    def room(self, type: Type, count: int, align: int = 64) -> Pointer:
+        """Return memory on the stack for some elements; its content is arbitrary."""
+        with self.builder.goto_entry_block():
+            slot = self.builder.alloca(ir.ArrayType(ir.IntType(8), count * type.bits // 8), align=align)
+        return Pointer(self, type, self.builder.bitcast(slot, BYTE))
+
+    def stack_record(self, bytes: int, align: int = 8, layout: type[RecordLayout] | None = None) -> Record:
+        """Return memory on the stack as a record."""
+        place = self.builder.ptrtoint(self.room(u8, bytes, align).handle, ir.LONG)
+        return Record(self, Value(self, i64, place), layout)
+
+    def load_unaligned(self, place: ir.Operand, type: Type) -> Value:
+        """Load a value or a vector from a host address, which need not be aligned as the device's is."""
+        pointer = self.builder.bitcast(place, type.ir.as_pointer())
+        return Value(self, type, self.builder.load(pointer, align=1))
+
+    def store_unaligned(self, value: Value, place: ir.Operand) -> None:
+        """Store a value or a vector to a host address, which need not be aligned as the device's is."""
+        pointer = self.builder.bitcast(place, value.type.ir.as_pointer())
+        self.builder.store(value.handle, pointer, align=1)
+
+    def copy_bytes(self, to: Value, source: Value, size: Value, may_overlap: bool = False) -> None:
+        """Write code that copies bytes from one address to another."""
+        types = [BYTE, BYTE, ir.IntType(64), ir.IntType(1)]
+        name = "memmove" if may_overlap else "memcpy"
+        function = self.external(f"llvm.{name}.p0.p0.i64", ir.VoidType(), types)
+        handles = [self.builder.inttoptr(address.handle, BYTE) for address in (to, source)]
+        self.builder.call(function, [*handles, size.handle, ir.Constant(ir.IntType(1), 0)])
+
+    zero_bytes = write_zeros
+
+    def record_fault(
+        self,
+        block: Record,
+        kind: FaultKind,
+        site: int | Value,
+        lane: Value | int,
+        address: Value | int,
+        size: int | Value,
+    ) -> None:
+        """Write the reason why a thread block stops into its record."""
+        fields = abi.BlockRecord
+        block.set(fields.fault_kind, kind)
+        for field, value in (
+            (fields.fault_site, site),
+            (fields.fault_lane, lane),
+            (fields.fault_address, address),
+            (fields.fault_size, size),
+        ):
+            block.set(field, self.number(value).to(i64))
 
 
 class Record:
@@ -186,11 +267,11 @@ class BlockCode(FunctionCode):
 
     def mask_bits(self) -> Value:
         """Return the lanes that execute the basic block, as bits."""
-        return self.frame.get(abi.WarpFrame.mask, U32)
+        return self.frame.get(abi.WarpFrame.mask, u32)
 
     def mask_lanes(self) -> Value:
         """Return the lanes that execute the basic block, as conditions."""
-        lanes = self.frame.get(abi.WarpFrame.mask_bytes, U8, abi.LANES).differs(0)
+        lanes = self.frame.get(abi.WarpFrame.mask_bytes, u8, abi.LANES).differs(0)
         self.masks[lanes.handle.text] = None
         return lanes
 
@@ -200,7 +281,7 @@ class BlockCode(FunctionCode):
         if op is None or op.guard is None:
             return mask
         register, negated = op.guard
-        holds = self.frame.get(register.offset, U8, abi.LANES).differs(0)
+        holds = self.frame.get(register.offset, u8, abi.LANES).differs(0)
         lanes = mask & (~holds if negated else holds)
         self.masks[lanes.handle.text] = (register.offset, negated)
         return lanes
@@ -212,8 +293,8 @@ class BlockCode(FunctionCode):
             guard = self.masks[name]
             if guard is None:
                 return self.mask_bits()
-            return call(self, guarded(self.module), [self["frame"], *guard])
-        return Value(self, U32, self.builder.bitcast(condition.handle, ir.IntType(32)))
+            return self.invoke(guarded(self.module), self["frame"], *guard)
+        return Value(self, u32, self.builder.bitcast(condition.handle, ir.IntType(32)))
 
     def lanes_of(self, bits: Value) -> Value:
         """Return the bits of a word as conditions of 32 lanes."""
@@ -222,13 +303,13 @@ class BlockCode(FunctionCode):
 
     def first_lane(self, bits: Value) -> Value:
         """Return the lowest lane whose bit is set; 32 if there is none."""
-        return self.intrinsic("cttz", U32, [bits, self.constant(BOOL, 0)]).to(U64).to(i64)
+        return self.intrinsic("cttz", u32, [bits, self.constant(BOOL, 0)]).to(u64).to(i64)
 
     @contextmanager
     def each_lane(self, active: Value) -> Iterator[Value]:
         """Run the body for every lane whose bit is set, with the lane's number."""
         with self.loop(abi.LANES) as lane:
-            chosen = (active >> lane.to(U32)) & 1
+            chosen = (active >> lane.to(u32)) & 1
             with self.when(chosen.differs(0)):
                 yield lane
 
@@ -251,7 +332,7 @@ class BlockCode(FunctionCode):
         if not isinstance(operand, Register | RegisterSlot):
             raise UnfitOperand("its result is not one register")
         if operand.is_predicate:
-            value = value.to(U8)
+            value = value.to(u8)
         else:
             if value.type.kind == "f":
                 value = value.view(Type("u", value.type.bits))
@@ -266,20 +347,20 @@ class BlockCode(FunctionCode):
             offset = address.offset
             if isinstance(offset, int):
                 offset = self.constant(i64, offset)
-            return (word + offset.to(word.type)).to(U64)
+            return (word + offset.to(word.type)).to(u64)
         start = self.kernel.symbol_address(base) if isinstance(base, Symbol) else base.bits
         assert isinstance(address.offset, int)
-        result = self.constant(U64, start + address.offset)
+        result = self.constant(u64, start + address.offset)
         if isinstance(base, Symbol) and base.space in ("shared", "dynamic"):
-            result = result + self.block.get(abi.BlockRecord.shared_first, U64)
+            result = result + self.block.get(abi.BlockRecord.shared_first, u64)
         return result
 
     # where lanes go ---------------------------------------------------------------------------------------
 
     def set_pcs(self, condition: Value, number: int) -> None:
         """Send some lanes to a basic block."""
-        pcs = self.frame.pointer(abi.WarpFrame.pcs, U32)
-        pcs.store(condition.select(self.constant(U32.by(abi.LANES), number), pcs.load(0, abi.LANES)))
+        pcs = self.frame.pointer(abi.WarpFrame.pcs, u32)
+        pcs.store(condition.select(self.constant(u32.by(abi.LANES), number), pcs.load(0, abi.LANES)))
 
     def fault(
         self,
@@ -290,34 +371,21 @@ class BlockCode(FunctionCode):
         size: int | Value = 0,
     ) -> None:
         """Record why the launch stops, and return from the function."""
-        record_fault(self, self.block, kind, site, lane, address, size)
+        self.record_fault(self.block, kind, site, lane, address, size)
         self.give(BlockAnswer.STOPPING)
+
+    def demand_whole_warp(self, site: Value) -> None:
+        """Return from a step that no lane executes, and stop the launch if only some lanes do."""
+        active = self["active"].to(u32)
+        with self.when(active.equals(0)):
+            self.give(0)
+        with self.when(active.differs(-1)):
+            self.fault(FaultKind.DIVERGENCE, site)
 
     def fault_where(self, wrong: Value, kind: FaultKind, site: int, address: Value | int = 0) -> None:
         """Stop the launch if any bit is set in `wrong`; the first such lane is named."""
         with self.when(wrong.differs(0)):
             self.fault(kind, site, self.first_lane(wrong), address)
-
-
-def record_fault(
-    code: FunctionCode,
-    block: Record,
-    kind: FaultKind,
-    site: int | Value,
-    lane: Value | int,
-    address: Value | int,
-    size: int | Value,
-) -> None:
-    """Write the reason why a thread block stops into its record."""
-    fields = abi.BlockRecord
-    block.set(fields.fault_kind, kind)
-    for field, value in (
-        (fields.fault_site, site),
-        (fields.fault_lane, lane),
-        (fields.fault_address, address),
-        (fields.fault_size, size),
-    ):
-        block.set(field, code.number(value).to(i64))
 
 
 #: Writes a function into a module, with a linkage that lets other modules call it.
@@ -362,14 +430,29 @@ def shared_code(
     def write_function(module: ir.Module, name: str) -> None:
         code = BlockCode(module, name, more, "")
         write(code)
-        _end(code)
+        code.end()
 
     return shared(module, name, type, write_function, quickly=quickly)
 
 
-def _end(code: FunctionCode) -> None:
-    if not code.builder.block.end:
-        code.give(0)
+def routine(
+    module: ir.Module,
+    name: str,
+    arguments: tuple[str, ...],
+    write: Callable[[FunctionCode], None],
+    result: ir.Type = ir.WORD,
+    *,
+    quickly: bool = False,
+) -> ir.Function:
+    """Declare a shared function of numbers, without a frame; unless another is given, it returns 0."""
+    type = ir.FunctionType(result, [ir.LONG] * len(arguments))
+
+    def write_function(module: ir.Module, name: str) -> None:
+        code = FunctionCode(module, name, arguments, result, "")
+        write(code)
+        code.end()
+
+    return shared(module, name, type, write_function, quickly=quickly)
 
 
 def shared_function(
@@ -387,15 +470,9 @@ def shared_routine(
     name: str, arguments: tuple[str, ...], result: ir.Type = ir.WORD, *, quickly: bool = False
 ) -> Callable[[Callable[[FunctionCode], None]], Callable[[ir.Module], ir.Function]]:
     """Make of what writes a shared function without a frame the function that declares it in a module."""
-    type = ir.FunctionType(result, [ir.LONG] * len(arguments))
 
     def declaring(write: Callable[[FunctionCode], None]) -> Callable[[ir.Module], ir.Function]:
-        def write_function(module: ir.Module, name: str) -> None:
-            code = FunctionCode(module, name, arguments, result, "")
-            write(code)
-            _end(code)
-
-        return lambda module: shared(module, name, type, write_function, quickly=quickly)
+        return lambda module: routine(module, name, arguments, write, result, quickly=quickly)
 
     return declaring
 
@@ -403,22 +480,15 @@ def shared_routine(
 @shared_function("guarded", ("predicate", "negated"))
 def guarded(code: BlockCode) -> None:
     """`guarded(frame, predicate, negated)`: the active lanes whose predicate holds, as bits."""
-    negated = code["negated"].to(U8).spread(abi.LANES)
-    holds = code.frame.get(code["predicate"], U8, abi.LANES).differs(negated)
+    negated = code["negated"].to(u8).spread(abi.LANES)
+    holds = code.frame.get(code["predicate"], u8, abi.LANES).differs(negated)
     code.give(code.bits(code.mask_lanes() & holds))
 
 
 def guarded_bits(code: BlockCode, predicate: Value, negated: Value) -> Value:
     """The lanes that `guarded` returns, computed in place: in the scheduler a call costs more than that."""
-    holds = code.frame.get(predicate, U8, abi.LANES).differs(negated.to(U8).spread(abi.LANES))
+    holds = code.frame.get(predicate, u8, abi.LANES).differs(negated.to(u8).spread(abi.LANES))
     return code.bits(code.mask_lanes() & holds)
-
-
-def call(code: BlockCode, function: ir.Operand, values: list[Value | int]) -> Value:
-    """Call a function of 64-bit numbers and return its 32-bit answer."""
-    numbers = [value if isinstance(value, Value) else code.constant(i64, value) for value in values]
-    wide = [number.to(U64).to(i64) if number.type.bits < 64 else number for number in numbers]
-    return Value(code, U32, code.builder.call(function, [value.handle for value in wide]))
 
 
 def _scalar_fit(value: Value, type: Type) -> Value:
@@ -427,19 +497,3 @@ def _scalar_fit(value: Value, type: Type) -> Value:
         kind = "u" if type.kind == "f" else type.kind
         value = value.to(Type(value.type.kind, type.bits)).to(Type(kind, type.bits))
     return value.view(Type(type.kind, type.bits))
-
-
-def copy_bytes(code: FunctionCode, to: Value, source: Value, size: Value) -> None:
-    """Write code that copies bytes from one address to another."""
-    types = [BYTE, BYTE, ir.IntType(64), ir.IntType(1)]
-    function = code.external("llvm.memcpy.p0.p0.i64", ir.VoidType(), types)
-    handles = [code.builder.inttoptr(address.handle, BYTE) for address in (to, source)]
-    code.builder.call(function, [*handles, size.handle, ir.Constant(ir.IntType(1), 0)])
-
-
-def zero_bytes(code: FunctionCode, to: Value, size: Value) -> None:
-    """Write code that sets bytes at an address to zero."""
-    types = [BYTE, ir.IntType(8), ir.IntType(64), ir.IntType(1)]
-    function = code.external("llvm.memset.p0.i64", ir.VoidType(), types)
-    zeros = [ir.Constant(ir.IntType(8), 0), size.handle, ir.Constant(ir.IntType(1), 0)]
-    code.builder.call(function, [code.builder.inttoptr(to.handle, BYTE), *zeros])

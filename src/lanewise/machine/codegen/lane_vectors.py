@@ -31,6 +31,29 @@ Lower = Callable[["Lanes", Op], None]
 _KINDS: dict[str, Kind] = {"s": "i", "u": "u", "b": "u", "f": "f"}
 
 
+#: Special registers that are a number of the launch's record (those of axes: the first of three), and what
+#: is added to it.
+_OF_LAUNCH = {
+    "%ntid": (abi.LaunchRecord.ntid, 0),
+    "%nctaid": (abi.LaunchRecord.nctaid, 0),
+    "%nwarpid": (abi.LaunchRecord.warps, 0),
+    "%cluster_nctaid": (abi.LaunchRecord.cluster, 0),
+    "%cluster_nctarank": (abi.LaunchRecord.cluster_blocks, 0),
+    "%is_explicit_cluster": (abi.LaunchRecord.explicit_cluster, 0),
+    "%dynamic_smem_size": (abi.LaunchRecord.dynamic_shared_bytes, 0),
+    "%total_smem_size": (abi.LaunchRecord.own_shared_bytes, 0),
+    # With what the system reserves, as the PTX ISA says.
+    "%aggr_smem_size": (abi.LaunchRecord.own_shared_bytes, abi.RESERVED_SHARED_BYTES),
+    **{
+        f"%reserved_smem_offset_{end}": (abi.LaunchRecord.reserved_shared, more)
+        for end, more in (
+            ("begin", 0), ("0", 0), ("1", 0), ("end", abi.RESERVED_USED_BYTES),
+            ("cap", abi.RESERVED_SHARED_BYTES),
+        )
+    },
+}  # fmt: skip
+
+
 def type_of(name: str) -> Type:
     """Return the type of the values of a PTX type: 16-bit floats and packed types are unsigned words.
 
@@ -225,24 +248,16 @@ class Lanes:
                 return self.number_at(block, abi.BlockRecord.ctaid + 8 * axis)
             case "%clusterid" | "%nclusterid" | "%cluster_ctaid":
                 return self._cluster_place(operand.name, block, axis)
-            case "%cluster_nctaid":
-                return self._launch_number(block, abi.LaunchRecord.cluster + 8 * axis)
-            case "%cluster_nctarank":
-                return self._launch_number(block, abi.LaunchRecord.cluster_blocks)
+            case name if name in _OF_LAUNCH:
+                field, more = _OF_LAUNCH[name]
+                number = self._launch_number(block, field + 8 * axis)
+                return number + more if more else number
             case "%cluster_ctarank":
                 return self.number_at(block, abi.BlockRecord.rank)
-            case "%is_explicit_cluster":
-                return self._launch_number(block, abi.LaunchRecord.explicit_cluster)
-            case "%ntid":
-                return self._launch_number(block, abi.LaunchRecord.ntid + 8 * axis)
-            case "%nctaid":
-                return self._launch_number(block, abi.LaunchRecord.nctaid + 8 * axis)
             case "%laneid":
                 return lanes
             case "%warpid":
                 return self.number_at(self.frame, abi.WarpFrame.index)
-            case "%nwarpid":
-                return self._launch_number(block, abi.LaunchRecord.warps)
             case "%lanemask_eq":
                 return self.constant(Type("u", 32), 1) << lanes
             case "%lanemask_lt":
@@ -258,21 +273,6 @@ class Lanes:
                 return time >> 32 if operand.name.endswith("_hi") else time
             case "WARP_SZ":
                 return self.constant(Type("u", 32), 32)
-            case "%dynamic_smem_size":
-                return self._launch_number(block, abi.LaunchRecord.dynamic_shared_bytes)
-            case "%total_smem_size":
-                return self._launch_number(block, abi.LaunchRecord.own_shared_bytes)
-            case "%aggr_smem_size":  # with what the system reserves, as the PTX ISA says
-                own = self._launch_number(block, abi.LaunchRecord.own_shared_bytes)
-                return own + abi.RESERVED_SHARED_BYTES
-            case "%reserved_smem_offset_begin" | "%reserved_smem_offset_0" | "%reserved_smem_offset_1":
-                return self._launch_number(block, abi.LaunchRecord.reserved_shared)
-            case "%reserved_smem_offset_end":
-                begin = self._launch_number(block, abi.LaunchRecord.reserved_shared)
-                return begin + abi.RESERVED_USED_BYTES
-            case "%reserved_smem_offset_cap":
-                begin = self._launch_number(block, abi.LaunchRecord.reserved_shared)
-                return begin + abi.RESERVED_SHARED_BYTES
             case "%envreg1":  # where the words of the grid's barrier lie, for cooperative groups
                 return self.constant(Type("u", 32), abi.GRID_BASE >> 32)
             case "%envreg2":

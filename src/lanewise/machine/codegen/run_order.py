@@ -5,9 +5,9 @@ choice depends on nothing else, and a seed gives the same run on any number of h
 """
 
 from lanewise.jit import ir
-from lanewise.jit.simd import Value, i64
+from lanewise.jit.simd import Value, i64, u64
 from lanewise.machine.abi import BlockRecord, LaunchRecord, RunOrder
-from lanewise.machine.codegen.function_code import U64, FunctionCode, Record, shared
+from lanewise.machine.codegen.function_code import FunctionCode, Record, shared
 from lanewise.machine.codegen.lane_vectors import BOOL
 
 #: Rounds of the Feistel network that permutes numbers.
@@ -41,13 +41,13 @@ def write_permuted(module: ir.Module, name: str = "permuted", linkage: str = "in
     """
     code = FunctionCode(module, name, ("key", "index", "count"), ir.IntType(64), linkage)
     builder = code.builder
-    count, key = code["count"].to(U64), code["key"].to(U64)
+    count, key = code["count"].to(u64), code["key"].to(u64)
     with code.when(code["count"] < 2):
         code.give(code["index"])
-    zeros = code.intrinsic("ctlz", U64, [count - 1, code.constant(BOOL, 0)])
+    zeros = code.intrinsic("ctlz", u64, [count - 1, code.constant(BOOL, 0)])
     half = ((64 - zeros) + 1) >> 1
-    mask = (code.constant(U64, 1) << half) - 1
-    number = code.variable(code["index"].to(U64))
+    mask = (code.constant(u64, 1) << half) - 1
+    number = code.variable(code["index"].to(u64))
     again = code.function.append_basic_block("again")
     builder.branch(again)
     builder.position_at_end(again)
@@ -67,7 +67,7 @@ class WarpOrder:
 
     def __init__(self, code: FunctionCode, block: Record, permuted: ir.Function) -> None:
         self.code, self.block, self.permuted = code, block, permuted
-        self.key = code.variable(code.constant(U64, 0))
+        self.key = code.variable(code.constant(u64, 0))
 
     def begin_turn(self) -> None:
         """Write the beginning of a turn: the block's turns are counted, and its key is computed."""
@@ -76,7 +76,7 @@ class WarpOrder:
         block.set(BlockRecord.turn, turn)
         seed = block.at(BlockRecord.launch).get(LaunchRecord.seed)
         linear = block.get(BlockRecord.linear)
-        self.key.set(mixed(seed.to(U64) + linear.to(U64) * _BLOCK + turn.to(U64) * _TURN))
+        self.key.set(mixed(seed.to(u64) + linear.to(u64) * _BLOCK + turn.to(u64) * _TURN))
 
     def warp(self, index: Value, warps: Value) -> Value:
         """Return the warp that runs as the one with an index, and set how long it may run."""
@@ -89,9 +89,8 @@ class WarpOrder:
             chosen.set(warps - 1 - index)
         with code.when(order.equals(RunOrder.RANDOM)):
             key = self.key.get()
-            handles = [key.to(i64).handle, index.handle, warps.handle]
-            chosen.set(Value(code, i64, code.builder.call(self.permuted, handles)))
-            draw = mixed(key + chosen.get().to(U64) * _STEP + 1).to(i64) & 15
+            chosen.set(code.invoke(self.permuted, key.to(i64), index, warps))
+            draw = mixed(key + chosen.get().to(u64) * _STEP + 1).to(i64) & 15
             short = code.constant(i64, 1) << draw
             is_short = (draw < _SHORT_SLICES) & (short < whole)
             block.set(BlockRecord.slice, is_short.select(short, whole))
@@ -102,10 +101,10 @@ def block_in_order(code: FunctionCode, launch: Record, permuted: ir.Function, nu
     """Return the number in the grid of the block, or cluster, that begins as the one with a number."""
     chosen = code.variable(number)
     order, size = launch.get(LaunchRecord.order), launch.get(LaunchRecord.cluster_blocks)
-    end = Value(code, i64, code.builder.sdiv(launch.get(LaunchRecord.end_block).handle, size.handle))
+    end = launch.get(LaunchRecord.end_block) // size
     with code.when(order.equals(RunOrder.REVERSE)):
         chosen.set(end - 1 - number)
     with code.when(order.equals(RunOrder.RANDOM)):
-        key = mixed(launch.get(LaunchRecord.seed).to(U64) + _STEP).to(i64)
-        chosen.set(Value(code, i64, code.builder.call(permuted, [key.handle, number.handle, end.handle])))
+        key = mixed(launch.get(LaunchRecord.seed).to(u64) + _STEP).to(i64)
+        chosen.set(code.invoke(permuted, key, number, end))
     return chosen.get()

@@ -1,8 +1,8 @@
 """The scheduler as compiled code: paths of a warp, warps of a block, barriers.
 
 A path that spins gives way to the other paths of its warp, then to other warps; a block that only spins
-returns, so that another block may run. `cluster_scheduler.py` runs the blocks of a cluster in turn, and
-`grid_scheduler.py` takes blocks one after another.
+returns, so that another block may run. `cluster_scheduler.py` runs the blocks of a cluster in turn, and takes
+blocks of the grid one after another.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from lanewise.jit import ir
-from lanewise.jit.simd import Type, Value, Variable, i64
+from lanewise.jit.simd import Type, Value, Variable, i64, u8, u32, u64
 from lanewise.machine import abi
 from lanewise.machine.abi import (
     BlockAnswer,
@@ -27,14 +27,13 @@ from lanewise.machine.codegen.cluster_scheduler import (
     member_row,
     release_waiting,
     write_run_cluster,
+    write_run_grid,
     write_settle_cluster,
 )
-from lanewise.machine.codegen.function_code import U8, U32, U64, FunctionCode, Record, copy_bytes, shared
-from lanewise.machine.codegen.grid_scheduler import write_run_grid
-from lanewise.machine.codegen.instrumentation import BarrierHook
+from lanewise.machine.codegen.function_code import FunctionCode, Record, shared
 from lanewise.machine.codegen.lane_vectors import BOOL
 from lanewise.machine.codegen.run_order import WarpOrder, write_permuted
-from lanewise.machine.codegen.threaded_code import write_follow
+from lanewise.machine.codegen.threaded_code import BarrierHook, write_follow
 
 WORD = ir.IntType(32)
 LANES = abi.LANES
@@ -44,7 +43,7 @@ TURNS_BETWEEN_LOOKS = 1 << 12
 
 def _bits(code: FunctionCode, condition: Value) -> Value:
     """Return conditions of 32 lanes as the bits of a word."""
-    return Value(code, U32, code.builder.bitcast(condition.handle, WORD))
+    return Value(code, u32, code.builder.bitcast(condition.handle, WORD))
 
 
 def write_scheduler(module: ir.Module, name: str, hook: BarrierHook | None = None) -> None:
@@ -72,7 +71,7 @@ def write_scheduler(module: ir.Module, name: str, hook: BarrierHook | None = Non
 
 def _least(code: FunctionCode, value: Value) -> Value:
     """Return the smallest element of a vector."""
-    return code.intrinsic("vector.reduce.umin", U32, [value], of=value.type)
+    return code.intrinsic("vector.reduce.umin", u32, [value], of=value.type)
 
 
 def _write_run_warp(checked: bool, module: ir.Module, name: str) -> None:
@@ -97,9 +96,9 @@ class _WarpTurn:
         self.stop = launch.pointer(LaunchRecord.stop, i64)._typed(i64)
         self.rows = launch.get(LaunchRecord.code)
         #: The basic block that runs; whether other paths may run, too; whether lanes wait or are elsewhere.
-        self.current = code.variable(code.constant(U32, 0))
+        self.current = code.variable(code.constant(u32, 0))
         self.others, self.partial = (code.variable(code.constant(BOOL, 0)) for _ in range(2))
-        self.pcs = self.warp.pointer(WarpFrame.pcs, U32)
+        self.pcs = self.warp.pointer(WarpFrame.pcs, u32)
         self.dispatch, self.call, self.diverged, self.follow, self.spread, self.expired = (
             code.function.append_basic_block(name)
             for name in ("dispatch", "call", "diverged", "follow", "spread", "expired")
@@ -121,11 +120,11 @@ class _WarpTurn:
     def _resume(self) -> None:
         """Go on behind a plain barrier at which all lanes waited together, once it is complete."""
         code = self.code
-        waited = self.warp.get(WarpFrame.together, U32)
+        waited = self.warp.get(WarpFrame.together, u32)
         with code.when(waited.differs(0)):
             with code.when((waited & abi.RELEASED).equals(0)):
                 code.give(WarpStatus.TOGETHER)
-            self.warp.set(WarpFrame.together, code.constant(U32, 0))
+            self.warp.set(WarpFrame.together, code.constant(u32, 0))
             self.current.set((waited & ((1 << abi.TOGETHER_BITS) - 1)) - 1)
             self.builder.branch(self.call)
         self.builder.branch(self.dispatch)
@@ -135,7 +134,7 @@ class _WarpTurn:
         code, warp = self.code, self.warp
         self.builder.position_at_end(self.dispatch)
         pcs = self.pcs.load(0, LANES)
-        base = warp.get(WarpFrame.base, U32)
+        base = warp.get(WarpFrame.base, u32)
         runnable = pcs < abi.PARKED
         key = runnable.select((pcs - base.spread(LANES)) & (abi.PARKED - 1), -1)
         least = _least(code, key)
@@ -144,27 +143,27 @@ class _WarpTurn:
             released = _release_siblings(code, warp, pcs)
             with code.when(released.differs(0)):
                 self.builder.branch(self.dispatch)
-            warp.set(WarpFrame.base, code.constant(U32, 0))
+            warp.set(WarpFrame.base, code.constant(u32, 0))
             self._end(self.whole - self.budget.get(), WarpStatus.WAITING)
         pc = (least + base) & (abi.PARKED - 1)
         self.current.set(pc)
         mask = pcs.equals(pc.spread(LANES))
         warp.set(WarpFrame.mask, _bits(code, mask))
-        warp.pointer(WarpFrame.mask_bytes, U8).store(mask.to(U8))
+        warp.pointer(WarpFrame.mask_bytes, u8).store(mask.to(u8))
         self.others.set((runnable & ~mask).any())
         self.partial.set(((pcs < abi.EXITED) & ~mask).any())
         self.builder.branch(self.call)
 
     def _run_basic_block(self) -> Value:
         """Run the basic block for the chosen lanes; return its answer."""
-        code, builder, frame = self.code, self.builder, self.code["frame"].handle
+        code, builder, frame = self.code, self.builder, self.code["frame"]
         builder.position_at_end(self.call)
-        row = Record(code, self.rows + self.current.get().to(U64).to(i64) * abi.CodeRow.BYTES)
+        row = Record(code, self.rows + self.current.get().to(u64).to(i64) * abi.CodeRow.BYTES)
         with code.when(self.partial.get()):
-            builder.call(self.save, [frame, row.get(abi.CodeRow.written_registers).handle])
-        following = Value(code, Type("i", 32), builder.call(self.follow_steps, [frame, row.address.handle]))
+            code.invoke(self.save, frame, row.get(abi.CodeRow.written_registers))
+        following = code.invoke(self.follow_steps, frame, row.address).view(Type("i", 32))
         with code.when(self.partial.get()):
-            builder.call(self.restore, [frame, row.get(abi.CodeRow.written_registers).handle])
+            code.invoke(self.restore, frame, row.get(abi.CodeRow.written_registers))
         self.budget.set(self.budget.get() - 1)
         with code.when(following.equals(BlockAnswer.STOPPING)):
             self._end(self.whole - self.budget.get(), WarpStatus.STOPPED)
@@ -183,14 +182,14 @@ class _WarpTurn:
         builder.cbranch((left() > 0).handle, self.dispatch, self.expired)
 
         builder.position_at_end(self.follow)
-        target = following.view(U32)
+        target = following.view(u32)
         stays = ~self.others.get() & (left() > 0)
         before = self.current.get()
         self.current.set(target)
         builder.cbranch(stays.handle, self.call, self.spread)
 
         builder.position_at_end(self.spread)
-        mask = self.warp.get(WarpFrame.mask_bytes, U8, LANES).differs(0)
+        mask = self.warp.get(WarpFrame.mask_bytes, u8, LANES).differs(0)
         self.pcs.store(mask.select(target.spread(LANES), self.pcs.load(0, LANES)))
         self.current.set(before)
         builder.cbranch((left() > 0).handle, self.dispatch, self.expired)
@@ -202,7 +201,7 @@ class _WarpTurn:
         base = self.others.get().select(self.current.get() + 1, 0)
         if self.checked:  # after a short slice the paths keep their order, so that lanes meet again soon
             cut_short = self.whole < self.block.get(BlockRecord.whole_slice)
-            base = cut_short.select(warp.get(WarpFrame.base, U32), base)
+            base = cut_short.select(warp.get(WarpFrame.base, u32), base)
         warp.set(WarpFrame.base, base & (abi.PARKED - 1))
         _release_siblings(code, warp, self.pcs.load(0, LANES))
         self._end(self.whole, WarpStatus.OUT_OF_TIME)
@@ -213,7 +212,7 @@ def _write_save(module: ir.Module) -> ir.Function:
     code = FunctionCode(module, "save", ("frame", "registers"), WORD)
     saved = code.record("frame").at(WarpFrame.block).get(BlockRecord.saved_registers)
     with _each_register(code) as (offset, size):
-        copy_bytes(code, saved + offset, code["frame"] + offset, size * LANES)
+        code.copy_bytes(saved + offset, code["frame"] + offset, size * LANES)
     code.give(0)
     return code.function
 
@@ -222,9 +221,9 @@ def _write_restore(module: ir.Module) -> ir.Function:
     """`restore(frame, registers)`: restore these registers in the lanes that did not execute it."""
     code = FunctionCode(module, "restore", ("frame", "registers"), WORD)
     saved = code.record("frame").at(WarpFrame.block).get(BlockRecord.saved_registers)
-    mask = code.record("frame").get(WarpFrame.mask_bytes, U8, LANES).differs(0)
+    mask = code.record("frame").get(WarpFrame.mask_bytes, u8, LANES).differs(0)
     with _each_register(code) as (offset, size):
-        for word in (U8, Type("u", 16), U32, U64):
+        for word in (u8, Type("u", 16), u32, u64):
             with code.when(size.equals(word.bits // 8)):
                 now = Record(code, code["frame"] + offset).pointer(0, word)
                 before = Record(code, saved + offset).get(0, word, LANES)
@@ -250,13 +249,13 @@ def _spend(code: FunctionCode, block: Record, steps: Value) -> None:
 def _release_siblings(code: FunctionCode, warp: Record, pcs: Value) -> Value:
     """Release lanes whose awaited lanes have all arrived or exited; return which lanes."""
     parked = (pcs > abi.PARKED - 1) & (pcs < abi.EXITED)
-    waits = parked & warp.get(WarpFrame.barrier, U32, LANES).equals(abi.WAITS_FOR_SIBLINGS)
+    waits = parked & warp.get(WarpFrame.barrier, u32, LANES).equals(abi.WAITS_FOR_SIBLINGS)
     here, gone = _bits(code, waits), _bits(code, pcs.equals(abi.EXITED))
-    needed = warp.get(WarpFrame.barrier_argument, U32, LANES)
+    needed = warp.get(WarpFrame.barrier_argument, u32, LANES)
     # A lane goes on if every lane that it names waits too, or has exited.
     there = (here | gone).spread(LANES)
     ready = waits & (needed & ~there).equals(0)
-    program_counters = warp.pointer(WarpFrame.pcs, U32)
+    program_counters = warp.pointer(WarpFrame.pcs, u32)
     program_counters.store(ready.select(pcs & (abi.PARKED - 1), pcs))
     return _bits(code, ready)
 
@@ -273,16 +272,16 @@ def _write_settle(module: ir.Module, hook: BarrierHook | None) -> ir.Function:
     )
     zero = code.constant(i64, 0)
     waiting, elsewhere, counted, wanted, yes = (code.variable(zero) for _ in range(5))
-    number = code["barrier"].to(U32)
+    number = code["barrier"].to(u32)
 
     def look(warp: Record) -> tuple[Value, Value, Value]:
-        pcs = warp.get(WarpFrame.pcs, U32, LANES)
+        pcs = warp.get(WarpFrame.pcs, u32, LANES)
         parked = (pcs > abi.PARKED - 1) & (pcs < abi.EXITED)
-        here = parked & warp.get(WarpFrame.barrier, U32, LANES).equals(number.spread(LANES))
+        here = parked & warp.get(WarpFrame.barrier, u32, LANES).equals(number.spread(LANES))
         return pcs, here, pcs.equals(abi.EXITED)
 
     def count(condition: Value) -> Value:
-        return code.intrinsic("ctpop", U32, [_bits(code, condition)]).to(U64).to(i64)
+        return code.intrinsic("ctpop", u32, [_bits(code, condition)]).to(u64).to(i64)
 
     with code.loop(warps) as index:
         warp = Record(code, frames + index * size)
@@ -290,14 +289,14 @@ def _write_settle(module: ir.Module, hook: BarrierHook | None) -> ir.Function:
         waiters, dead = count(here), count(gone)
         waiting.set(waiting.get() + waiters)
         elsewhere.set(elsewhere.get() + (LANES - waiters - dead))
-        arguments = warp.get(WarpFrame.barrier_argument, U32, LANES)
+        arguments = warp.get(WarpFrame.barrier_argument, u32, LANES)
         with code.when(waiters > 0):
             counted.set(counted.get() + waiters + dead)
             largest = code.intrinsic(
-                "vector.reduce.umax", U32, [here.select(arguments, 0)], of=arguments.type
+                "vector.reduce.umax", u32, [here.select(arguments, 0)], of=arguments.type
             )
-            wanted.set(wanted.get().max(largest.to(U64).to(i64)))
-            values = warp.get(WarpFrame.barrier_value, U32, LANES)
+            wanted.set(wanted.get().max(largest.to(u64).to(i64)))
+            values = warp.get(WarpFrame.barrier_value, u32, LANES)
             yes.set(yes.get() + count(here & values.differs(0)))
     arrived_offset = code["barrier"] * 8 + BlockRecord.arrived
     counted.set(counted.get() + block.get(arrived_offset))
@@ -309,13 +308,13 @@ def _write_settle(module: ir.Module, hook: BarrierHook | None) -> ir.Function:
     if hook is not None:
         hook(code, block, code["barrier"], wanted.get())
     block.set(arrived_offset, 0)
-    result = (yes.get() | (waiting.get() << 16)).to(U32)
+    result = (yes.get() | (waiting.get() << 16)).to(u32)
     with code.loop(warps) as index:
         warp = Record(code, frames + index * size)
         pcs, here, _ = look(warp)
-        warp.pointer(WarpFrame.pcs, U32).store(here.select(pcs & (abi.PARKED - 1), pcs))
-        old = warp.get(WarpFrame.barrier_result, U32, LANES)
-        warp.pointer(WarpFrame.barrier_result, U32).store(here.select(result.spread(LANES), old))
+        warp.pointer(WarpFrame.pcs, u32).store(here.select(pcs & (abi.PARKED - 1), pcs))
+        old = warp.get(WarpFrame.barrier_result, u32, LANES)
+        warp.pointer(WarpFrame.barrier_result, u32).store(here.select(result.spread(LANES), old))
     code.give(1)
     return code.function
 
@@ -358,12 +357,12 @@ class _BlockTurn:
         self.builder.position_at_end(self.begin)
         # Whether a warp has not ended its work; how many wait together, and what for: some of them, and all.
         self.yielded, self.waiting, self.some = (self._zero() for _ in range(3))
-        self.every = code.variable(code.constant(U32, -1))
+        self.every = code.variable(code.constant(u32, -1))
         # Lanes that run, that have not exited, and that wait, by what they wait for.
         self.runs, self.alive, self.barriers = (self._zero() for _ in range(3))
 
     def _zero(self) -> Variable:
-        zero = self.code.constant(U32, 0)
+        zero = self.code.constant(u32, 0)
         made = self.code.variable(zero)
         made.set(zero)
         return made
@@ -379,13 +378,13 @@ class _BlockTurn:
         with code.loop(self.warps) as index:
             number = self.order.warp(index, self.warps) if self.order is not None else index
             warp = self._frame(number)
-            ended = Value(code, U32, self.builder.call(run_warp, [warp.address.handle]))
+            ended = code.invoke(run_warp, warp.address)
             with code.when(ended.equals(WarpStatus.STOPPED)):
                 self.block.set(BlockRecord.fault_warp, number)
                 code.give(RunStatus.STOPPED)
             self.yielded.set(self.yielded.get() | (ended & WarpStatus.OUT_OF_TIME))
-            together = warp.get(WarpFrame.together, U32)
-            self.waiting.set(self.waiting.get() + ended.equals(WarpStatus.TOGETHER).to(U32))
+            together = warp.get(WarpFrame.together, u32)
+            self.waiting.set(self.waiting.get() + ended.equals(WarpStatus.TOGETHER).to(u32))
             self.some.set(self.some.get() | together)
             self.every.set(self.every.get() & together)
         place = launch.pointer(LaunchRecord.stop, i64)._typed(i64)
@@ -403,10 +402,10 @@ class _BlockTurn:
         with code.when(self.waiting.get().differs(0)):
             if self.order is None:  # the hook of a checked launch needs the lanes parked
                 one_barrier = ((self.some.get() ^ self.every.get()) >> abi.TOGETHER_BITS).equals(0)
-                with code.when(self.waiting.get().equals(self.warps.to(U32)) & one_barrier):
+                with code.when(self.waiting.get().equals(self.warps.to(u32)) & one_barrier):
                     with code.loop(self.warps) as index:
                         warp = self._frame(index)
-                        warp.set(WarpFrame.together, warp.get(WarpFrame.together, U32) | abi.RELEASED)
+                        warp.set(WarpFrame.together, warp.get(WarpFrame.together, u32) | abi.RELEASED)
                     self.builder.branch(self.begin)
             with code.loop(self.warps) as index:
                 _park_together(code, self._frame(index))
@@ -416,13 +415,13 @@ class _BlockTurn:
         code = self.code
         with code.loop(self.warps) as index:
             warp = self._frame(index)
-            pcs = warp.get(WarpFrame.pcs, U32, LANES)
+            pcs = warp.get(WarpFrame.pcs, u32, LANES)
             self.runs.set(self.runs.get() | _bits(code, pcs < abi.PARKED))
             self.alive.set(self.alive.get() | _bits(code, pcs < abi.EXITED))
             parked = (pcs > abi.PARKED - 1) & (pcs < abi.EXITED)
-            barrier_bit = code.constant(U32.by(LANES), 1) << (warp.get(WarpFrame.barrier, U32, LANES) & 31)
+            barrier_bit = code.constant(u32.by(LANES), 1) << (warp.get(WarpFrame.barrier, u32, LANES) & 31)
             chosen = parked.select(barrier_bit, 0)
-            held = code.intrinsic("vector.reduce.or", U32, [chosen], of=chosen.type)
+            held = code.intrinsic("vector.reduce.or", u32, [chosen], of=chosen.type)
             self.barriers.set(self.barriers.get() | held)
         with code.when(self.alive.get().equals(0)):
             _complete_operations(code, self.block, code.number(CompleteHow.EVERY))
@@ -430,17 +429,17 @@ class _BlockTurn:
 
     def settle(self, settle: ir.Function, settle_cluster: ir.Function, in_vain: ir.Function) -> None:
         """Release barriers that are complete, and give up if nothing can go on."""
-        code, builder, block = self.code, self.builder, self.code["block"].handle
+        code = self.code
         barriers, freed = self.barriers.get(), self._zero()
-        with code.loop(abi.BARRIERS) as number, code.when(((barriers >> number.to(U32)) & 1).differs(0)):
-            freed.set(freed.get() | Value(code, U32, builder.call(settle, [block, number.handle])))
+        with code.loop(abi.BARRIERS) as number, code.when(((barriers >> number.to(u32)) & 1).differs(0)):
+            freed.set(freed.get() | code.invoke(settle, code["block"], number))
         alone = self.launch.get(LaunchRecord.cluster_blocks).equals(1)
         phases, for_cluster = (
             ((barriers >> condition) & 1).differs(0)
             for condition in (abi.WAITS_FOR_PHASE, abi.WAITS_FOR_CLUSTER)
         )
         with code.when(for_cluster & alone):
-            freed.set(freed.get() | Value(code, U32, builder.call(settle_cluster, [block])))
+            freed.set(freed.get() | code.invoke(settle_cluster, code["block"]))
         progress = freed.get().differs(0) | self.runs.get().differs(0)
         with code.when(~progress):
             freed.set(_complete_operations(code, self.block, code.number(CompleteHow.ONE)))
@@ -471,12 +470,11 @@ def _complete_operations(code: FunctionCode, block: Record, how: Value) -> Value
 
     The instructions that issue them bring the function with them: kernels without them do not have it.
     """
-    done = code.variable(code.constant(U32, 0))
+    done = code.variable(code.constant(u32, 0))
     pending = block.get(BlockRecord.pending)
     with code.when(pending.differs(0)), code.when(Record(code, pending).get(PendingOperations.count) > 0):
-        kind = ir.FunctionType(WORD, [ir.LONG] * 2).as_pointer()
-        function = code.builder.inttoptr(Record(code, pending).get(PendingOperations.complete).handle, kind)
-        done.set(Value(code, U32, code.builder.call(function, [block.address.handle, how.handle])))
+        complete = Record(code, pending).get(PendingOperations.complete)
+        done.set(code.invoke(complete, block.address, how))
         with code.when(done.get() > 1):
             code.give(RunStatus.STOPPED)
     return done.get()
@@ -484,16 +482,16 @@ def _complete_operations(code: FunctionCode, block: Record, how: Value) -> Value
 
 def _park_together(code: FunctionCode, warp: Record) -> None:
     """Park each lane of a warp that waits as a whole, because not all warps of its block do so."""
-    together = warp.get(WarpFrame.together, U32)
+    together = warp.get(WarpFrame.together, u32)
     with code.when(together.differs(0)):
         following = (together & ((1 << abi.TOGETHER_BITS) - 1)) - 1
         for offset, value in (
             (WarpFrame.pcs, following | abi.PARKED),
             (WarpFrame.barrier, (together >> abi.TOGETHER_BITS) & 15),
-            (WarpFrame.barrier_argument, code.constant(U32, 0)),
+            (WarpFrame.barrier_argument, code.constant(u32, 0)),
         ):
-            warp.pointer(offset, U32).store(value.spread(LANES))
-        warp.set(WarpFrame.together, code.constant(U32, 0))
+            warp.pointer(offset, u32).store(value.spread(LANES))
+        warp.set(WarpFrame.together, code.constant(u32, 0))
 
 
 def _release_phases(
@@ -512,10 +510,8 @@ def _release_phases(
         block.set(BlockRecord.phases_seen, block.get(BlockRecord.phases))
         with code.when(moved):
             block.set(BlockRecord.phase_tries, 0)
-        with code.when(~moved):
-            hopeless = Value(code, U32, code.builder.call(in_vain, [block.address.handle]))
-            with code.when(hopeless.differs(0)):
-                code.give(RunStatus.DEADLOCKED)
+        with code.when(~moved), code.when(code.invoke(in_vain, block.address).differs(0)):
+            code.give(RunStatus.DEADLOCKED)
     with code.loop(block.at(BlockRecord.launch).get(LaunchRecord.warps)) as index:
         release_waiting(code, Record(code, frames + index * size), abi.WAITS_FOR_PHASE)
 
@@ -555,15 +551,15 @@ def _write_in_vain(module: ir.Module) -> ir.Function:
         code.give(0)
     with code.when(timed):
         code.give(1)
-    digest = code.variable(code.constant(U64, _OFFSET))
-    words = (block.at(BlockRecord.launch).get(LaunchRecord.frame_bytes) - WarpFrame.pcs).to(U64) >> 3
+    digest = code.variable(code.constant(u64, _OFFSET))
+    words = (block.at(BlockRecord.launch).get(LaunchRecord.frame_bytes) - WarpFrame.pcs).to(u64) >> 3
     with each_frame(code, block) as warp:
         frame = Record(code, warp.address + WarpFrame.pcs)
         with code.loop(words.to(i64)) as index:
-            digest.set((digest.get() ^ frame.get(index * 8, U64)) * _PRIME)
+            digest.set((digest.get() ^ frame.get(index * 8, u64)) * _PRIME)
     with code.when(tries.equals(PATIENCE)):
         block.set(BlockRecord.vain_digest, digest.get().to(i64))
         code.give(0)
     same = digest.get().to(i64).equals(block.get(BlockRecord.vain_digest))
-    code.give(same.to(U32))
+    code.give(same.to(u32))
     return code.function

@@ -5,11 +5,11 @@ the order in which they were issued (`pending_operations.py`), by default at onc
 """
 
 from lanewise.jit import ir
-from lanewise.jit.simd import Value, i64
-from lanewise.machine.abi import BlockRecord, FaultKind, LaunchRecord, MemberRow, RecordLayout
+from lanewise.jit.simd import Value, i64, u64
+from lanewise.machine.abi import BlockAnswer, BlockRecord, FaultKind, LaunchRecord, MemberRow
 from lanewise.machine.async_records import TENSOR_PIPE, AsyncOperation
 from lanewise.machine.codegen.cluster_scheduler import member_row
-from lanewise.machine.codegen.function_code import BlockCode, FunctionCode, Record, call, record_fault
+from lanewise.machine.codegen.function_code import BlockCode, FunctionCode, Record
 from lanewise.machine.codegen.pending_operations import address_of, issue
 from lanewise.machine.tensor_memory_records import (
     FREED_COLUMN,
@@ -39,13 +39,12 @@ class PipeOperation:
     def give(self, execute: ir.Function) -> None:
         """Issue the operation, and return the answer (0, or BlockAnswer.STOPPING) from the function."""
         self.record.set(AsyncOperation.execute, address_of(self.code, execute))
-        values: list[Value | int] = [self.code["frame"], self.record.address]
-        self.code.give(call(self.code, issue(self.code.module), values))
+        self.code.give(self.code.invoke(issue(self.code.module), self.code["frame"], self.record.address))
 
 
 def blank_operation(code: FunctionCode, site: Value, lane: Value) -> Record:
     """Return an operation on the stack whose fields are those of one without an mbarrier and a group."""
-    record = stack_record(code, AsyncOperation)
+    record = code.stack_record(AsyncOperation.BYTES, layout=AsyncOperation)
     for field in (
         AsyncOperation.barrier,
         AsyncOperation.target_block,
@@ -60,13 +59,6 @@ def blank_operation(code: FunctionCode, site: Value, lane: Value) -> Record:
     return record
 
 
-def stack_record(code: FunctionCode, layout: type[RecordLayout]) -> Record:
-    """Return a record on the stack, whose content is arbitrary."""
-    with code.builder.goto_entry_block():
-        place = code.builder.alloca(ir.ArrayType(ir.IntType(8), layout.BYTES), align=8)
-    return Record(code, Value(code, i64, code.builder.ptrtoint(place, ir.LONG)), layout)
-
-
 def operand_of(operation: Record, number: int) -> Value:
     """Return an operand of an operation that is carried out."""
     return operation.get(AsyncOperation.tensor_operands + 8 * number)
@@ -75,11 +67,19 @@ def operand_of(operation: Record, number: int) -> Value:
 def fault_in(
     code: FunctionCode, operation: Record, kind: FaultKind, address: Value | int, size: Value | int
 ) -> None:
-    """Record a fault of an operation that is carried out; the caller returns BlockAnswer.STOPPING."""
+    """Record a fault of an operation that is carried out, and return from the function."""
     block = operation.at(AsyncOperation.block)
     site, lane = operation.get(AsyncOperation.site), operation.get(AsyncOperation.lane)
-    record_fault(code, block, kind, site, lane, address, size)
+    code.record_fault(block, kind, site, lane, address, size)
     block.set(BlockRecord.fault_warp, operation.get(AsyncOperation.warp))
+    code.give(BlockAnswer.STOPPING)
+
+
+def tell_barrier(code: FunctionCode, operation: Record, wrong: Value) -> None:
+    """Stop the launch if what an operation told its mbarrier was wrong: a number from 1 on says why."""
+    with code.when(wrong.differs(0)):
+        address = operation.get(AsyncOperation.barrier_address)
+        fault_in(code, operation, FaultKind.MBARRIER, address, wrong.to(u64).to(i64) - 1)
 
 
 def is_paired(block: Record) -> Value:

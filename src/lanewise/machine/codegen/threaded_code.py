@@ -12,12 +12,16 @@ The end is a length of 0, a function, and operands of its own: `end(frame, opera
 that follows. Without a function, the first operand is that basic block.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from lanewise.jit import ir, machine_code
-from lanewise.jit.simd import Value, i64
+from lanewise.jit.simd import Value, i64, u32
 from lanewise.machine import abi
-from lanewise.machine.codegen.function_code import U32, BlockCode, Record, call, guarded_bits
+from lanewise.machine.codegen.function_code import BlockCode, FunctionCode, Record, guarded_bits
+from lanewise.machine.program.basic_blocks import BasicBlock
+from lanewise.machine.program.operands import Register
 from lanewise.machine.program.ops import Op
 
 #: A word of threaded code: a number, or the address of a function.
@@ -84,12 +88,6 @@ def data(module: ir.Module, name: str, words: list[Word]) -> ir.GlobalVariable:
     return variable
 
 
-def function_at(code: BlockCode, address: Value, arguments: int) -> ir.Operand:
-    """Return the function at an address, which takes some 64-bit numbers."""
-    kind = ir.FunctionType(ir.WORD, [ir.LONG] * arguments)
-    return code.builder.inttoptr(address.handle, kind.as_pointer())
-
-
 def active_lanes(code: BlockCode, words: Record, guard: int) -> Value:
     """Return the lanes that a guard leaves, as bits; `guard` is the offset of its words."""
     register = words.get(guard)
@@ -114,17 +112,16 @@ def write_follow(module: ir.Module) -> ir.Function:
         builder.branch(end)
     function, width = words.get(FUNCTION), words.get(WIDTH)
     with code.when(width.differs(0)):
-        run = function_at(code, function, 2)
         number, again = code.variable(code.constant(i64, 0)), code.function.append_basic_block("again")
         builder.branch(again)
         builder.position_at_end(again)
         for _ in range(abi.LANES // strip(often=True)):  # unrolled, because each turn of the loop costs
             first = number.get()
-            builder.call(run, [code["frame"].handle, first.handle])
+            code.invoke(function, code["frame"], first)
             number.set(first + width)
         builder.cbranch((number.get() < abi.LANES).handle, again, after)
-    values: list[Value | int] = [code["frame"], active_lanes(code, words, GUARD), words.address + OPERANDS]
-    answer = call(code, function_at(code, function, 3), values)
+    active = active_lanes(code, words, GUARD)
+    answer = code.invoke(function, code["frame"], active, words.address + OPERANDS)
     with code.when(answer.differs(0)):
         code.give(answer)
     builder.branch(after)
@@ -136,6 +133,36 @@ def write_follow(module: ir.Module) -> ir.Function:
     last = Record(code, position.get())
     decides = last.get(FUNCTION)
     with code.when(decides.equals(0)):
-        code.give(last.get(END_OPERANDS, U32))
-    code.give(call(code, function_at(code, decides, 2), [code["frame"], last.address + END_OPERANDS]))
+        code.give(last.get(END_OPERANDS, u32))
+    code.give(code.invoke(decides, code["frame"], last.address + END_OPERANDS))
     return code.function
+
+
+#: Called by the scheduler when a barrier completes: the code being written, the block's record, the number of
+#: the barrier, and how many threads it is for (0: the whole block).
+BarrierHook = Callable[[FunctionCode, Record, Value, Value], None]
+
+
+class Instrumentation(Protocol):
+    """Adds steps to the threaded code of a kernel. `data` is the module that has the words."""
+
+    def registers_read(self) -> Iterable[Register]:
+        """Return the registers that steps read besides those of the instructions that they stand beside."""
+
+    def at_begin(self, data: ir.Module, block: BasicBlock, guarded: Op | None = None) -> list[Word]:
+        """Return the steps where a warp begins a basic block: for all its lanes, or those of a guard."""
+
+    def before(self, data: ir.Module, op: Op) -> list[Word]:
+        """Return the steps before an instruction that is not of each lane alone."""
+
+    def after(self, data: ir.Module, op: Op) -> list[Word]:
+        """Return the steps after an instruction that has run."""
+
+    def at_end(self, data: ir.Module, block: BasicBlock, guarded: Op | None = None) -> list[Word]:
+        """Return the steps before lanes leave a basic block: for all of them, or those of a guard."""
+
+    def barrier_hook(self) -> BarrierHook:
+        """Return the function that the scheduler calls when a barrier completes."""
+
+    def library(self) -> tuple[str, Callable[[], str]]:
+        """Return the key of the functions that these steps call, and what writes their LLVM IR."""

@@ -6,18 +6,10 @@ Ends that differ between kernels only in numbers are shared functions; the other
 from collections.abc import Callable
 
 from lanewise.jit import ir
-from lanewise.jit.simd import Value, i64
+from lanewise.jit.simd import Value, i64, u32
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockAnswer, BlockRecord, FaultKind, LaunchRecord, WarpFrame
-from lanewise.machine.codegen.divergence import park, split, wait
-from lanewise.machine.codegen.function_code import (
-    U32,
-    BlockCode,
-    Kernel,
-    Record,
-    call,
-    shared_function,
-)
+from lanewise.machine.codegen.function_code import BlockCode, Kernel, Record, shared_function
 from lanewise.machine.codegen.lane_vectors import BOOL
 from lanewise.machine.codegen.threaded_code import (
     END_ARGUMENTS,
@@ -35,6 +27,49 @@ from lanewise.machine.program.ops import Op
 from lanewise.machine.tensor_memory import allocation
 from lanewise.machine.warp_ops import calls, mbarrier
 from lanewise.ptx import Immediate
+
+LANES = abi.LANES
+
+
+@shared_function("split", ("taken", "target", "following"))
+def split(code: BlockCode) -> None:
+    """`split(frame, taken, target, following)`: some lanes go to the target, others of the path on."""
+    taken = code.lanes_of(code["taken"].to(u32))
+    target, following = (code[name].to(u32).spread(LANES) for name in ("target", "following"))
+    pcs = code.frame.pointer(WarpFrame.pcs, u32)
+    pcs.store(taken.select(target, code.mask_lanes().select(following, pcs.load(0, LANES))))
+    code.give(BlockAnswer.DIVERGED)
+
+
+@shared_function("wait", ("active", "following", "register", "members"))
+def wait(code: BlockCode) -> None:
+    """`wait(frame, active, following, register, members)`: lanes wait for others of their warp.
+
+    The register at an offset, or a number if the offset is 0, has the bits of the lanes that are waited for.
+    """
+    bits = code["active"].to(u32)
+    active = code.lanes_of(bits)
+    held = code.frame.get(code["register"], u32, LANES)
+    constant = code["members"].to(u32).spread(LANES)
+    members = code["register"].equals(0).spread(LANES).select(constant, held)
+    missing = active & (members & ~bits.spread(LANES)).differs(0)
+    with code.when(~missing.any()):
+        code.give(code["following"].to(u32))
+    park(code, bits, code["following"], code.constant(u32, abi.WAITS_FOR_SIBLINGS), members)
+
+
+def park(code: BlockCode, active: Value, following: int | Value, condition: Value, argument: Value) -> None:
+    """Write code that lets some lanes (bits) wait for a condition and then go on with a basic block.
+
+    It returns from the function.
+    """
+    lanes = code.lanes_of(active)
+    for offset, value in ((WarpFrame.barrier, condition), (WarpFrame.barrier_argument, argument)):
+        kept = code.frame.pointer(offset, u32)
+        kept.store(lanes.select(value.spread(LANES), kept.load(0, LANES)))
+    parked = following | abi.PARKED
+    code.give(code.invoke(split(code.module), code["frame"], active, parked, following))
+
 
 #: Begins a function of the kernel: its name, how many instructions it has, its arguments.
 BeginFunction = Callable[[str, int, tuple[str, ...]], BlockCode]
@@ -71,10 +106,10 @@ def branch_end(code: BlockCode) -> None:
     words = code.record("operands")
     bits, target, following = active_lanes(code, words, 0), words.get(16), words.get(24)
     with code.when(bits.equals(0)):
-        code.give(following.to(U32))
+        code.give(following.to(u32))
     with code.when(bits.equals(code.mask_bits())):
-        code.give(target.to(U32))
-    code.give(call(code, split(code.module), [code["frame"], bits, target, following]))
+        code.give(target.to(u32))
+    code.give(code.invoke(split(code.module), code["frame"], bits, target, following))
 
 
 @shared_function("exit_end", END_ARGUMENTS)
@@ -83,8 +118,8 @@ def exit_end(code: BlockCode) -> None:
     words = code.record("operands")
     bits, following = active_lanes(code, words, 0), words.get(16)
     with code.when(bits.equals(0)):
-        code.give(following.to(U32))
-    code.give(call(code, split(code.module), [code["frame"], bits, abi.EXITED, following]))
+        code.give(following.to(u32))
+    code.give(code.invoke(split(code.module), code["frame"], bits, abi.EXITED, following))
 
 
 @shared_function("wait_end", END_ARGUMENTS)
@@ -93,11 +128,10 @@ def wait_end(code: BlockCode) -> None:
     words = code.record("operands")
     bits, following, register = active_lanes(code, words, 0), words.get(16), words.get(24)
     members = words.get(32)
-    missing = members.to(U32) & ~bits
+    missing = members.to(u32) & ~bits
     with code.when(register.equals(0) & missing.equals(0)):
-        code.give(following.to(U32))
-    values: list[Value | int] = [code["frame"], bits, following, register, members]
-    code.give(call(code, wait(code.module), values))
+        code.give(following.to(u32))
+    code.give(code.invoke(wait(code.module), code["frame"], bits, following, register, members))
 
 
 @shared_function("barrier_end", END_ARGUMENTS)
@@ -110,11 +144,11 @@ def barrier_end(code: BlockCode) -> None:
     bits, following, number = active_lanes(code, words, 0), words.get(16), words.get(24)
     with code.when(bits.equals(-1)):
         with code.when(code.launch.get(LaunchRecord.warps).equals(1)):
-            code.give(words.get(32).to(U32))
+            code.give(words.get(32).to(u32))
         waits = (following + 1) | (number << abi.TOGETHER_BITS)
-        code.frame.set(WarpFrame.together, waits.to(U32))
+        code.frame.set(WarpFrame.together, waits.to(u32))
         code.give(BlockAnswer.TOGETHER)
-    park(code, bits, following, number.to(U32), code.constant(U32, 0))
+    park(code, bits, following, number.to(u32), code.constant(u32, 0))
 
 
 @shared_function("warpgroup_end", END_ARGUMENTS, quickly=True)
@@ -126,25 +160,25 @@ def warpgroup_end(code: BlockCode) -> None:
     words = code.record("operands")
     bits, following = active_lanes(code, words, 0), words.get(16)
     with code.when(bits.differs(-1)):  # nobody executes it, or the instruction faults
-        code.give(following.to(U32))
+        code.give(following.to(u32))
     size, index = code.launch.get(LaunchRecord.frame_bytes), code.frame.get(WarpFrame.index)
     first = index & -abi.WARPGROUP
     with code.when(first + abi.WARPGROUP > code.launch.get(LaunchRecord.warps)):
         code.fault(FaultKind.WARPGROUP, words.get(24), size=abi.WarpgroupFault.INCOMPLETE)
     warps = [Record(code, code["frame"] + (first + warp - index) * size) for warp in range(abi.WARPGROUP)]
-    arrived = code.constant(U32, 0)
-    parked = (following | abi.PARKED).to(U32).spread(abi.LANES)
+    arrived = code.constant(u32, 0)
+    parked = (following | abi.PARKED).to(u32).spread(abi.LANES)
     for number, warp in enumerate(warps):
-        there = warp.get(WarpFrame.pcs, U32, abi.LANES).equals(parked)
+        there = warp.get(WarpFrame.pcs, u32, abi.LANES).equals(parked)
         whole = code.bits(there).equals(-1) | (first + number).equals(index)
-        arrived = arrived + whole.to(U32)
+        arrived = arrived + whole.to(u32)
     with code.when(arrived.equals(abi.WARPGROUP)):
         for warp in warps:
-            warp.pointer(WarpFrame.pcs, U32).store(following.to(U32).spread(abi.LANES))
-            warp.set(WarpFrame.multiplied, code.constant(U32, 1))
-        code.frame.set(WarpFrame.multiplied, code.constant(U32, 0))
-        code.give(following.to(U32))
-    park(code, bits, following, code.constant(U32, abi.WAITS_FOR_WARPGROUP), code.constant(U32, 0))
+            warp.pointer(WarpFrame.pcs, u32).store(following.to(u32).spread(abi.LANES))
+            warp.set(WarpFrame.multiplied, code.constant(u32, 1))
+        code.frame.set(WarpFrame.multiplied, code.constant(u32, 0))
+        code.give(following.to(u32))
+    park(code, bits, following, code.constant(u32, abi.WAITS_FOR_WARPGROUP), code.constant(u32, 0))
 
 
 @shared_function("cluster_end", END_ARGUMENTS, quickly=True)
@@ -155,11 +189,11 @@ def cluster_end(code: BlockCode) -> None:
     """
     words = code.record("operands")
     bits, following = active_lanes(code, words, 0), words.get(16)
-    waits = bits & code.frame.get(WarpFrame.cluster_arrived, U32)
+    waits = bits & code.frame.get(WarpFrame.cluster_arrived, u32)
     with code.when(waits.equals(0)):
-        code.give(following.to(U32))
-    condition = code.constant(U32, abi.WAITS_FOR_CLUSTER)
-    park(code, waits, following, condition, code.constant(U32, 0))
+        code.give(following.to(u32))
+    condition = code.constant(u32, abi.WAITS_FOR_CLUSTER)
+    park(code, waits, following, condition, code.constant(u32, 0))
 
 
 @shared_function("columns_end", END_ARGUMENTS, quickly=True)
@@ -171,13 +205,12 @@ def columns_end(code: BlockCode) -> None:
     words = code.record("operands")
     bits, following = active_lanes(code, words, 0), words.get(16)
     with code.when(bits.differs(-1)):  # nobody executes it, or the instruction faults
-        code.give(following.to(U32))
+        code.give(following.to(u32))
     answer = allocation.try_to_allocate(code, words.address + 32)
     with code.when(answer.equals(allocation.GRANTED)):
-        code.give(following.to(U32))
-    with code.when(answer.equals(allocation.FAULT)):
-        code.give(BlockAnswer.STOPPING)
-    park(code, bits, words.get(24), code.constant(U32, abi.WAITS_FOR_COLUMNS), code.constant(U32, 0))
+        code.give(following.to(u32))
+    code.stop_if(answer.equals(allocation.FAULT))
+    park(code, bits, words.get(24), code.constant(u32, abi.WAITS_FOR_COLUMNS), code.constant(u32, 0))
 
 
 # ends of one kernel -----------------------------------------------------------------------------------------
@@ -287,7 +320,7 @@ class EndWriter:
         phases ahead of warps that wait for the same ones, as on no GPU, and those would miss them.
         """
         waits = mbarrier.unfinished(code, op)
-        phase = code.constant(U32, abi.WAITS_FOR_PHASE)
+        phase = code.constant(u32, abi.WAITS_FOR_PHASE)
         with code.when(waits.equals(0)):
             block = code.frame.at(WarpFrame.block)
             in_turns = block.at(BlockRecord.launch).get(LaunchRecord.waits_in_turns).differs(0)
@@ -315,20 +348,20 @@ class EndWriter:
             code.give(following)
         with code.when(bits.equals(code.mask_bits())):
             code.give(numbers[0])
-        code.give(call(code, split(code.module), [code["frame"], bits, numbers[0], following]))
+        code.give(code.invoke(split(code.module), code["frame"], bits, numbers[0], following))
 
     def _return(self, code: BlockCode, block: BasicBlock, active: Value, following: int) -> None:
         """Write a return: some lanes go back to their callers, the others go on."""
         if self.calls_indirectly:
             calls.note_return(code, self.program, block.body, active)
-        links = code.frame.get(block.body.link.offset, U32, abi.LANES)
+        links = code.frame.get(block.body.link.offset, u32, abi.LANES)
         self._scatter(code, active, links, following)
 
     def _scatter(self, code: BlockCode, taken: Value, targets: Value, following: int) -> None:
         """Send some lanes to a basic block each, and the others on."""
         if following != NOWHERE:
             code.set_pcs(code.mask_lanes(), following)
-        pcs = code.frame.pointer(WarpFrame.pcs, U32)
+        pcs = code.frame.pointer(WarpFrame.pcs, u32)
         pcs.store(taken.select(targets, pcs.load(0, abi.LANES)))
         code.give(BlockAnswer.DIVERGED)
 
@@ -336,12 +369,12 @@ class EndWriter:
         """Write brx.idx: each lane's index selects a label of a list."""
         active = code.active(op)
         lanes = code.all_lanes()
-        index = lanes.read(op.operands[0], U32)
+        index = lanes.read(op.operands[0], u32)
         outside = code.bits(active & (index > len(block.targets) - 1))
         code.fault_where(outside, FaultKind.BAD_BRANCH, op.site, len(block.targets))
-        targets = lanes.constant(U32, 0)
+        targets = lanes.constant(u32, 0)
         for number, target in enumerate(block.targets):
-            targets = index.equals(number).select(lanes.constant(U32, target.number), targets)
+            targets = index.equals(number).select(lanes.constant(u32, target.number), targets)
         following = block.following.number if block.following and op.guard else NOWHERE
         self._scatter(code, active, targets, following)
 
@@ -353,10 +386,10 @@ class EndWriter:
         if op.record.role(0) is Role.DEFINED:
             predicate = lanes.read(operands.pop(), BOOL)
             operands.pop(0)
-            kept = code.frame.pointer(WarpFrame.barrier_value, U32)
-            kept.store(active.select(predicate.to(U32), kept.load(0, abi.LANES)))
-        number = lanes.read(operands[0], U32) if operands else lanes.constant(U32, 0)
-        count = lanes.read(operands[1], U32) if len(operands) > 1 else lanes.constant(U32, 0)
+            kept = code.frame.pointer(WarpFrame.barrier_value, u32)
+            kept.store(active.select(predicate.to(u32), kept.load(0, abi.LANES)))
+        number = lanes.read(operands[0], u32) if operands else lanes.constant(u32, 0)
+        count = lanes.read(operands[1], u32) if len(operands) > 1 else lanes.constant(u32, 0)
         code.fault_where(code.bits(active & (number > abi.BARRIERS - 1)), FaultKind.BAD_OPERAND, op.site)
         if op.has("arrive"):
             self._arrive(code, code.bits(active), number)
@@ -367,13 +400,13 @@ class EndWriter:
     def _arrive(self, code: BlockCode, active: Value, barriers: Value) -> None:
         """Write bar.arrive: lanes are counted and go on; exited lanes count with the first of them."""
         block = code.block
-        gone = code.bits(code.frame.get(WarpFrame.pcs, U32, abi.LANES).equals(abi.EXITED))
+        gone = code.bits(code.frame.get(WarpFrame.pcs, u32, abi.LANES).equals(abi.EXITED))
 
         def count(number: Value, more: Value | int) -> None:
             offset = number.to(i64) * 8 + BlockRecord.arrived
             block.set(offset, block.get(offset) + more)
 
         with code.each_lane(active) as lane:
-            count(Value(code, U32, code.builder.extract_element(barriers.handle, lane.handle)), 1)
+            count(Value(code, u32, code.builder.extract_element(barriers.handle, lane.handle)), 1)
         with code.when(active.differs(0)):
-            count(barriers.lane(0), code.intrinsic("ctpop", U32, [gone]).to(i64))
+            count(barriers.lane(0), code.intrinsic("ctpop", u32, [gone]).to(i64))

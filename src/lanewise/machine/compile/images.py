@@ -10,8 +10,8 @@ from lanewise.jit import ir, machine_code
 from lanewise.machine.abi import CODE_TABLE, RUN
 from lanewise.machine.analysis.control_registers import reads_clock
 from lanewise.machine.codegen.function_code import CompiledQuickly, Kernel, Write
-from lanewise.machine.codegen.instrumentation import Instrumentation
 from lanewise.machine.codegen.scheduler import write_scheduler
+from lanewise.machine.codegen.threaded_code import Instrumentation
 from lanewise.machine.compile.kernel_writer import KernelWriter
 from lanewise.machine.launch_info import LaunchInfo
 from lanewise.machine.program.basic_blocks import BasicBlock, entry_block

@@ -9,12 +9,10 @@ from collections.abc import Callable
 from lanewise.jit import ir
 from lanewise.machine.codegen import threaded_code
 from lanewise.machine.codegen.function_code import BlockCode, Kernel
-from lanewise.machine.codegen.instrumentation import Instrumentation
 from lanewise.machine.codegen.lane_vectors import Lanes
-from lanewise.machine.codegen.outlined_ops import outlined
-from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step, Word
+from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Instrumentation, Step, Word
 from lanewise.machine.compile.block_ends import EndWriter
-from lanewise.machine.compile.lowering import lane_lowering, naming, shared_step, warp_lowering
+from lanewise.machine.compile.lowering import lane_lowering, naming, outlined, shared_step, warp_lowering
 from lanewise.machine.program.basic_blocks import BasicBlock, guarded_moves, in_loops
 from lanewise.machine.program.instruction_record import Level
 from lanewise.machine.program.operands import Register

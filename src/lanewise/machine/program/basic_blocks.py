@@ -23,6 +23,17 @@ _BRANCHES = (BlockEnd.JUMP, BlockEnd.SWITCH)
 #: Ends after which the next basic block follows only for lanes whose guard does not hold.
 _LEAVES = (*_BRANCHES, BlockEnd.RETURN, BlockEnd.EXIT, BlockEnd.TRAP)
 
+#: How an instruction that lanes wait for ends a basic block.
+_ENDS_OF_WAITS = {
+    Waits.MEMBERS: BlockEnd.WARP_SYNC,
+    Waits.WARP: BlockEnd.WARP_SYNC,
+    Waits.WARPGROUP: BlockEnd.WARPGROUP_SYNC,
+    Waits.BARRIER: BlockEnd.BARRIER,
+    Waits.PHASE: BlockEnd.PHASE,
+    Waits.CLUSTER: BlockEnd.CLUSTER,
+    Waits.COLUMNS: BlockEnd.COLUMNS,
+}
+
 #: Loads and stores that a branch may skip and that are done under its guard instead.
 MOST_GUARDED = 8
 
@@ -66,20 +77,7 @@ def end_of(op: Op) -> BlockEnd:
     if record.ends is BlockEnd.CALL:
         callee = op.operands[1]
         return BlockEnd.HOST_CALL if isinstance(callee, Callee) and callee.name in PROVIDED else BlockEnd.CALL
-    match record.waits:
-        case Waits.MEMBERS | Waits.WARP:
-            return BlockEnd.WARP_SYNC
-        case Waits.WARPGROUP:
-            return BlockEnd.WARPGROUP_SYNC
-        case Waits.BARRIER:
-            return BlockEnd.BARRIER
-        case Waits.PHASE:
-            return BlockEnd.PHASE
-        case Waits.CLUSTER:
-            return BlockEnd.CLUSTER
-        case Waits.COLUMNS:
-            return BlockEnd.COLUMNS
-    return record.ends
+    return _ENDS_OF_WAITS.get(record.waits, record.ends)
 
 
 def takes_whole_warp(op: Op) -> bool:

@@ -4,8 +4,9 @@
 catalogue of matrix instructions, `isa/table.py` is the like.
 """
 
+import re
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from lanewise.machine.program.instruction_record import (
     AccessKind,
@@ -381,10 +382,10 @@ BULK = (
         types="b32 b64 u32 s32 u64 s64", counter="tma", since=90,
         memory=(_copy(ATOMIC, 0, "shared", size=Size.TYPE, data=1, strong=True), _counted(2))),
     *warp(
-        "tensormap.replace", "address use use?", "bulk_copies.tensor_map_changes:replace", counter="st",
+        "tensormap.replace", "address use use?", "bulk_copies.tensor_map:replace", counter="st",
         memory=(MemoryAccess(WRITE, 0, Size.TENSOR_MAP),), since=90),
     *warp(
-        "tensormap.cp_fenceproxy", "address address use", "bulk_copies.tensor_map_changes:copy", counter="st",
+        "tensormap.cp_fenceproxy", "address address use", "bulk_copies.tensor_map:copy", counter="st",
         memory=(
             MemoryAccess(WRITE, 0, Size.TENSOR_MAP, space="global", by_one_lane=True),
             MemoryAccess(READ, 1, Size.RUN_TIME, space="shared"),
@@ -497,9 +498,10 @@ TENSOR_MEMORY = (
         waits=Waits.WARP, needs_values=True,
         inferred="that the upper half of each column becomes 0 is inferred"),
     *_tensor(
-        "tcgen05.wait::ld", "", shared_step="tensor_memory.late_stores:load_wait_step", waits=Waits.WARP),
+        "tcgen05.wait::ld", "", shared_step="tensor_memory.loads_and_stores:load_wait_step",
+        waits=Waits.WARP),
     *_tensor(
-        "tcgen05.wait::st", "", shared_step="tensor_memory.late_stores:wait_step", waits=Waits.WARP),
+        "tcgen05.wait::st", "", shared_step="tensor_memory.loads_and_stores:wait_step", waits=Waits.WARP),
     *_product("tcgen05.mma", "tmem matrix descriptor use use use*"),
     *_product("tcgen05.mma.sp", "tmem matrix descriptor tmem use use use*"),
     *_product("tcgen05.mma.block_scale", "tmem matrix descriptor use tmem tmem use"),
@@ -517,21 +519,18 @@ TENSOR_MEMORY = (
     *_tensor("tcgen05.fence::before_thread_sync tcgen05.fence::after_thread_sync", ""),
 )  # fmt: skip
 
+
+def _blended(pattern: str, operands: str) -> tuple[InstructionRecord, ...]:
+    facts = {"needs_values": True, "address_flow": NUMBER, "inferred": _BLEND, "confirmed_on": "sm_90"}
+    return warp(pattern, operands, "textures.fetch:lower", **facts)
+
+
 TEXTURES = (
-    *warp(
-        "tex", "def handle", "textures.fetch:lower", needs_values=True, address_flow=NUMBER, inferred=_BLEND,
-        confirmed_on="sm_90",
-    ),
-    *warp(
-        "tex.level", "def handle use", "textures.fetch:lower", needs_values=True, address_flow=NUMBER,
-        inferred=_BLEND, confirmed_on="sm_90",
-    ),
-    *warp(
-        "tex.grad", "def handle use use", "textures.fetch:lower", needs_values=True, address_flow=NUMBER,
-        inferred=_BLEND, confirmed_on="sm_90",
-    ),
+    *_blended("tex", "def handle"),
+    *_blended("tex.level", "def handle use"),
+    *_blended("tex.grad", "def handle use use"),
     *warp("tld4", "def handle", "textures.fetch:lower", needs_values=True, address_flow=NUMBER),
-    *warp("txq suq", "def handle", "textures.queries:lower", address_flow=NUMBER),
+    *warp("txq suq", "def handle", "textures.objects:query", address_flow=NUMBER),
     *warp("suld", "def handle", "textures.surfaces:lower", needs_values=True, address_flow=NUMBER),
     *warp("sust sured", "handle use", "textures.surfaces:lower", needs_values=True, writes_surface=True),
 )  # fmt: skip
@@ -583,12 +582,12 @@ CLUSTERS = (
     *lane("getctarank", 1, "bits:cluster_rank", types="u32 u64 s32 s64", since=90),
     # The order is that of a release and an acquire unless .relaxed says otherwise.
     *records(
-        "barrier.cluster.arrive", Level.CLUSTER, "", lowering="warp_ops.clusters:arrive", since=90,
+        "barrier.cluster.arrive", Level.CLUSTER, "", lowering="warp_ops.exchange:arrive", since=90,
         orders=Order.CLUSTER_ARRIVAL,
     ),
     *records("barrier.cluster.wait", Level.CLUSTER, "", waits=Waits.CLUSTER, since=90),
     *warp(
-        "setmaxnreg", "use", "warp_ops.clusters:set_registers", orders=Order.REGISTERS, since=90,
+        "setmaxnreg", "use", "warp_ops.exchange:set_registers", orders=Order.REGISTERS, since=90,
     ),
     # Kernels of one stream run one after the other here, so that there is nothing to wait for.
     *warp("griddepcontrol", "", since=90),
@@ -651,3 +650,94 @@ def record_of(opcode: str, modifiers: tuple[str, ...]) -> InstructionRecord | No
 def refused_instructions() -> dict[str, str]:
     """Return the patterns of all instructions that the machine cannot run, with the reasons."""
     return {record.pattern: record.refused for record in TABLE if record.refused}
+
+
+# Forms that only some GPUs from Blackwell on have, though earlier GPUs have others of them. What an opcode as
+# a whole needs stands in its record (`since`). Held against ptxas 13.0 for every target.
+
+
+class Targets(NamedTuple):
+    """Targets of PTX: those with numbers from `least` on, below `limit`, with one of some suffixes."""
+
+    least: int
+    limit: int
+    #: Suffixes that are allowed; "" allows every target, with or without one.
+    suffixes: str
+    #: The targets in words, for messages.
+    words: str
+
+    def has(self, target: str) -> bool:
+        """Return whether a target such as "sm_100a" is one of them."""
+        match = re.fullmatch(r"sm_(\d+)([af]?)", target)
+        if match is None or not self.least <= int(match[1]) < self.limit:
+            return False
+        return not self.suffixes or (bool(match[2]) and match[2] in self.suffixes)
+
+
+BLACKWELL = Targets(100, 1000, "", "sm_100")
+FAMILIES = Targets(100, 1000, "af", "a target with the suffix a or f, from sm_100a on")
+DATACENTER = Targets(100, 120, "af", "sm_100a, sm_103a or sm_110a, or the same with f")
+FAMILY_100 = Targets(100, 110, "af", "sm_100a or sm_103a, or the same with f")
+ARCH_100 = Targets(100, 110, "a", "sm_100a or sm_103a")
+
+
+class LaterForm(NamedTuple):
+    """Forms by their opcodes, by modifiers that all must be there, and by the least number of operands."""
+
+    opcodes: str
+    modifiers: str
+    targets: Targets
+    operands: int = 0
+
+    def has(self, modifiers: frozenset[str], operands: int) -> bool:
+        """Return whether an instruction with one of the opcodes is of these forms."""
+        return modifiers.issuperset(self.modifiers.split()) and operands >= self.operands
+
+
+#: Of several that fit an instruction each counts.
+LATER_FORMS = (
+    LaterForm("add sub mul fma", "f32x2", BLACKWELL),
+    *(LaterForm("add sub fma", f"f32 {half}", BLACKWELL) for half in ("f16", "bf16")),
+    LaterForm("min max", "f32", BLACKWELL, operands=4),
+    *(LaterForm("ld st", f"v8 {word}", BLACKWELL) for word in ("b32", "u32", "s32", "f32")),
+    *(LaterForm("ld st", f"v4 {word}", BLACKWELL) for word in ("b64", "u64", "s64", "f64")),
+    *(LaterForm("cvt", f"{rounding} satfinite tf32", BLACKWELL) for rounding in ("rn", "rz")),
+    *(LaterForm("cvt", kind, FAMILIES) for kind in ("e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2")),
+    LaterForm("cvt", "rs", ARCH_100),
+    LaterForm("redux", "f32", FAMILY_100),
+    LaterForm("cp", "cp_mask", BLACKWELL),
+    LaterForm("cp", "tile::gather4", BLACKWELL),
+    LaterForm("cp", "im2col::w", BLACKWELL),
+    *(
+        LaterForm("cp", f"{place} {mode}", DATACENTER)
+        for place in ("shared::cluster", "prefetch")
+        for mode in ("tile::gather4", "im2col::w")
+    ),
+    *(
+        LaterForm("cp", word, DATACENTER)
+        for word in ("tile::scatter4", "im2col::w::128", "cta_group::1", "cta_group::2")
+    ),
+    *(LaterForm("red", f"async {word}", BLACKWELL) for word in ("release", "mmio")),
+    LaterForm("tensormap", "swizzle_atomicity", FAMILIES),
+    LaterForm("clusterlaunchcontrol", "multicast::cluster::all", FAMILIES),
+)
+
+
+_LATER_BY_OPCODE: dict[str, list[LaterForm]] = {}
+for _form in LATER_FORMS:
+    for _name in _form.opcodes.split():
+        _LATER_BY_OPCODE.setdefault(_name, []).append(_form)
+
+
+@lru_cache(maxsize=1 << 14)
+def needed_targets(opcode: str, modifiers: tuple[str, ...], operands: int, target: str) -> str:
+    """Return the targets that an instruction needs, in words, if a target is not one of them; else nothing.
+
+    >>> needed_targets("redux", ("sync", "min", "f32"), 3, "sm_90a")
+    'sm_100a or sm_103a, or the same with f'
+    >>> needed_targets("redux", ("sync", "min", "f32"), 3, "sm_103a")
+    ''
+    """
+    present = frozenset(modifiers)
+    forms = (form for form in _LATER_BY_OPCODE.get(opcode, ()) if form.has(present, operands))
+    return next((form.targets.words for form in forms if not form.targets.has(target)), "")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from lanewise.isa import Instruction
 from lanewise.isa.tensor_map_fields import MAP_BYTES
@@ -47,9 +48,17 @@ def watched_accesses(op: Op) -> list[LocatedAccess]:
 
     Those whose bytes are known only when they run are left out too, with the mbarriers that they tell.
     """
-    if op.space in _CONSTANT_SPACES or any(access.proxy is Proxy.ASYNC for access in op.record.memory):
-        return []
-    return [access for access in accesses(op) if access.size]
+    known = _WATCHED.get(op)
+    if known is None:
+        constant = op.space in _CONSTANT_SPACES
+        is_async = any(access.proxy is Proxy.ASYNC for access in op.record.memory)
+        known = [] if constant or is_async else [access for access in accesses(op) if access.size]
+        _WATCHED[op] = known
+    return known
+
+
+#: What `watched_accesses` has answered: every report of a check asks it of all instructions.
+_WATCHED: WeakKeyDictionary[Op, list[LocatedAccess]] = WeakKeyDictionary()
 
 
 def writes_unseen_bytes(ops: Iterable[Op]) -> bool:

@@ -1,5 +1,6 @@
 """Instructions with their operands resolved, the functions that they make up, and the whole program."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -111,6 +112,13 @@ class Op:
     def has(self, modifier: str) -> bool:
         """Return whether a modifier is present."""
         return modifier in self.modifiers
+
+    def one_of(self, names: Collection[str], otherwise: str) -> str:
+        """Return the modifier that is one of some names; raise an error that says `otherwise` if none is."""
+        name = next((modifier for modifier in self.modifiers if modifier in names), None)
+        if name is None:
+            raise self.unsupported(otherwise)
+        return name
 
     @cached_property
     def types(self) -> tuple[str, ...]:

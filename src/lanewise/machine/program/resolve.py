@@ -10,17 +10,18 @@ from dataclasses import replace
 from lanewise.errors import LanewiseError
 from lanewise.isa.archs import ARCHS, arch_number, describe_targets
 from lanewise.isa.asynchronous import async_instruction
-from lanewise.isa.launch_limits import CLUSTERS_SINCE
+from lanewise.isa.multiprocessor import CLUSTERS_SINCE
 from lanewise.machine import abi
 from lanewise.machine.abi import aligned
 from lanewise.machine.errors import Refused, Unsupported
 from lanewise.machine.launch_info import function_addresses, variable_addresses
-from lanewise.machine.program import size_limits
 from lanewise.machine.program.call_graph import CallGraph
 from lanewise.machine.program.instruction_record import BlockEnd
-from lanewise.machine.program.instruction_table import record_of
-from lanewise.machine.program.later_forms import needed_targets
+from lanewise.machine.program.instruction_table import needed_targets, record_of
 from lanewise.machine.program.operands import (
+    GRID_BARRIER_REGISTERS,
+    RESERVED_MEMORY_REGISTERS,
+    SPECIAL_REGISTERS,
     BranchTarget,
     Callee,
     IndirectCallee,
@@ -38,12 +39,7 @@ from lanewise.machine.program.operands import (
     elements_of,
 )
 from lanewise.machine.program.ops import FunctionBody, Op, Program
-from lanewise.machine.program.shared_layout import place_shared_variables
-from lanewise.machine.program.special_registers import (
-    GRID_BARRIER_REGISTERS,
-    RESERVED_MEMORY_REGISTERS,
-    SPECIAL_REGISTERS,
-)
+from lanewise.machine.program.shared_layout import check_program, check_variable, place_shared_variables
 from lanewise.ptx import (
     Address,
     Element,
@@ -93,7 +89,7 @@ def resolve(module: Module, entry: Function) -> Program:
     program.stack_base = aligned(program.local_bytes, 16)
     program.local_bytes = program.stack_base + (abi.STACK_BYTES if program.uses_stack else 0)
     program.dynamic_offset = aligned(program.shared_bytes, program.dynamic_alignment)
-    size_limits.check_program(program)
+    check_program(program)
     check_tensor_memory(program)
     return program
 
@@ -101,7 +97,7 @@ def resolve(module: Module, entry: Function) -> Program:
 def _allocate_globals(program: Program) -> None:
     """Give the module's variables in global and constant memory their addresses."""
     for variable in program.module.variables.values():
-        size_limits.check_variable(variable)
+        check_variable(variable)
     addresses = variable_addresses(program.module)
     for variable in program.module.variables.values():
         size = variable.size
@@ -158,7 +154,7 @@ class _Resolver:
             return self._register(variable, variable.name)
         program = self.program
         if self.function.is_entry:
-            size_limits.check_variable(variable)
+            check_variable(variable)
             offset = aligned(program.parameter_bytes, variable.alignment)
             program.parameter_bytes = offset + variable.size
             symbol: Symbol | StackVariable = Symbol(variable.name, "param", offset, variable.size)
@@ -169,7 +165,7 @@ class _Resolver:
 
     def _in_local(self, variable: Variable) -> Symbol | StackVariable:
         """Return a variable allocated in the thread's local memory, or in the function's frame."""
-        size_limits.check_variable(variable)
+        check_variable(variable)
         program = self.program
         program.local_alignment = max(program.local_alignment, variable.alignment)
         if self.base is not None:
@@ -207,26 +203,23 @@ class _Resolver:
             why = f": {record.refused}" if record else ""
             raise Unsupported(f"line {operation.line}: the machine cannot run '{operation}'{why}")
         target = self.program.module.arch
-        if record.since and record.since > arch_number(target):
-            raise Unsupported(
-                f"line {operation.line}: '{operation}' needs sm_{record.since}; this PTX is for {target}"
-            )
         needed = needed_targets(operation.opcode, operation.modifiers, len(operation.operands), target)
+        if record.since and record.since > arch_number(target):
+            needed = f"sm_{record.since}"
         if needed:
             raise Unsupported(
                 f"line {operation.line}: '{operation}' needs {needed}; this PTX is for {target}"
             )
-        scope = operation.scope
         guard = None
         if operation.guard is not None:
-            register = self.name(operation.guard.name, scope, operation)
+            register = self.name(operation.guard.name, operation)
             if not isinstance(register, Register) or register.type != "pred":
                 raise self.wrong(operation, f"{operation.guard.name} is no predicate register")
             guard = register, operation.guard.negated
         if record.ends is BlockEnd.CALL:
             self.call(operation, guard)
             return
-        operands = tuple(self.operand(operand, scope, operation) for operand in operation.operands)
+        operands = tuple(self.operand(operand, operation) for operand in operation.operands)
         modifiers = operation.modifiers
         by_register = any(
             isinstance(operand, MemoryOperand) and isinstance(operand.base, Register) for operand in operands
@@ -277,15 +270,13 @@ class _Resolver:
 
     def call(self, operation: Operation, guard: tuple[Register, bool] | None) -> None:
         """Resolve a call by name or through a register."""
-        call, scope = operation.call(), operation.scope
-        results = OperandList(tuple(self.operand(result, scope, operation) for result in call.results))
-        arguments = OperandList(
-            tuple(self.operand(argument, scope, operation) for argument in call.arguments)
-        )
+        call = operation.call()
+        results = OperandList(tuple(self.operand(result, operation) for result in call.results))
+        arguments = OperandList(tuple(self.operand(argument, operation) for argument in call.arguments))
         target = self.program.module.aliases.get(call.target, call.target)
         callee: ResolvedOperand = Callee(target)
-        if self.function.variable(call.target, scope) is not None:
-            register = self.name(call.target, scope, operation)
+        if self.function.variable(call.target, operation.scope) is not None:
+            register = self.name(call.target, operation)
             if not isinstance(register, Register):
                 raise self.wrong(operation, f"{call.target} is no register")
             callee = IndirectCallee(register, self.graph.candidates(self.function, call.prototype, operation))
@@ -305,31 +296,31 @@ class _Resolver:
         """Return the error that names an instruction, its line and a problem."""
         return LanewiseError(f"line {operation.line}: '{operation}': {problem}")
 
-    def operand(self, operand: Operand, scope: int, operation: Operation) -> ResolvedOperand:
+    def operand(self, operand: Operand, operation: Operation) -> ResolvedOperand:
         """Return what an operand stands for."""
         match operand:
             case Immediate():
                 return operand
             case Name(name):
-                return self.name(name, scope, operation)
+                return self.name(name, operation)
             case Element(name, element):
-                return self.element(name, element, scope, operation)
+                return self.element(name, element, operation)
             case Offset(name, offset):
-                symbol = self.name(name, scope, operation)
+                symbol = self.name(name, operation)
                 if not isinstance(symbol, Symbol | StackVariable):
                     raise self.wrong(operation, f"{name} is no variable")
                 if isinstance(symbol, Symbol):
                     symbol = replace(symbol, into=symbol.into + offset)
                 return replace(symbol, address=symbol.address + offset)
             case Unary(operator, inner):
-                return Negated(operator, self.operand(inner, scope, operation))
+                return Negated(operator, self.operand(inner, operation))
             case Pair(first, second):
-                both = (self.operand(operand, scope, operation) for operand in (first, second))
+                both = (self.operand(operand, operation) for operand in (first, second))
                 return OperandList(tuple(element for operand in both for element in elements_of(operand)))
             case Vector(elements) | Group(elements):
-                return OperandList(tuple(self.operand(element, scope, operation) for element in elements))
+                return OperandList(tuple(self.operand(element, operation) for element in elements))
             case Address(base, offset, rest) if not rest:
-                symbol = self.operand(base, scope, operation)
+                symbol = self.operand(base, operation)
                 if isinstance(symbol, StackVariable):
                     return MemoryOperand(symbol.register, symbol.address + offset)
                 if not isinstance(symbol, Register | Symbol | Immediate):
@@ -337,20 +328,18 @@ class _Resolver:
                 return MemoryOperand(symbol, offset)
             case Address(base, 0, (place,)):  # one coordinate may stand without braces
                 elements = place.elements if isinstance(place, Vector) else (place,)
-                return self.texel(base, elements, scope, operation)
+                return self.texel(base, elements, operation)
             case Index(name, register, offset) if not register:
-                symbol = self.name(name, scope, operation)
+                symbol = self.name(name, operation)
                 if isinstance(symbol, StackVariable):
                     return MemoryOperand(symbol.register, symbol.address + offset)
                 if isinstance(symbol, Symbol):
                     return MemoryOperand(symbol, offset)
         raise Unsupported(f"line {operation.line}: '{operation}': the operand {operand} is not supported")
 
-    def texel(
-        self, base: Operand, coordinates: tuple[Operand, ...], scope: int, operation: Operation
-    ) -> TexelOperand:
+    def texel(self, base: Operand, coordinates: tuple[Operand, ...], operation: Operation) -> TexelOperand:
         """Return what a texture or surface with coordinates stands for."""
-        handle = self.operand(base, scope, operation)
+        handle = self.operand(base, operation)
         if isinstance(handle, Symbol):
             raise Unsupported(
                 f"line {operation.line}: '{operation}': {base} is a texture or surface reference, which "
@@ -358,17 +347,15 @@ class _Resolver:
             )
         if not isinstance(handle, Register) or handle.bits != 64:
             raise self.wrong(operation, f"{base} is no 64-bit register with a texture's handle")
-        return TexelOperand(
-            handle, tuple(self.operand(coordinate, scope, operation) for coordinate in coordinates)
-        )
+        return TexelOperand(handle, tuple(self.operand(coordinate, operation) for coordinate in coordinates))
 
-    def element(self, name: str, element: str, scope: int, operation: Operation) -> ResolvedOperand:
+    def element(self, name: str, element: str, operation: Operation) -> ResolvedOperand:
         """Return what an element of a register stands for, such as %tid.x or %r1.b0."""
         if name in SPECIAL_REGISTERS:
             if element not in SPECIAL_REGISTERS[name] or not element:
                 raise self.wrong(operation, f"{name} has no element {element}")
             return SpecialRegister(name, element)
-        variable = self.function.variable(name, scope)
+        variable = self.function.variable(name, operation.scope)
         if (
             variable is not None
             and variable.space == "reg"
@@ -377,7 +364,7 @@ class _Resolver:
         ):
             return self._cached(variable, f"{name}.{element}")
         if variable is not None and variable.space == "reg" and _SELECTOR.fullmatch(element):
-            register = self.name(name, scope, operation)
+            register = self.name(name, operation)
             if isinstance(register, Register) and register.bits == 32:
                 return RegisterPart(register, element)
         raise Unsupported(f"line {operation.line}: '{operation}': {name}.{element} is not supported")
@@ -389,11 +376,11 @@ class _Resolver:
             self.known[key] = self._register(variable, name)
         return self.known[key]
 
-    def name(self, name: str, scope: int, operation: Operation) -> ResolvedOperand:
+    def name(self, name: str, operation: Operation) -> ResolvedOperand:
         """Return what a name stands for in a scope."""
         if name == "_":
             return Sink()
-        variable = self.function.variable(name, scope)
+        variable = self.function.variable(name, operation.scope)
         if variable is not None:
             if variable.space == "reg":
                 if id(variable) in self.given:
@@ -413,9 +400,9 @@ class _Resolver:
             self.program.uses_grid |= name in GRID_BARRIER_REGISTERS
             self.program.uses_reserved_memory |= name in RESERVED_MEMORY_REGISTERS
             return SpecialRegister(name)
-        position = self.function.label(name, scope)
+        position = self.function.label(name, operation.scope)
         if position is not None:
-            return BranchTarget(tuple(self._targets(position, scope, operation)))
+            return BranchTarget(tuple(self._targets(position, operation)))
         function = self.program.functions.get(self.program.module.aliases.get(name, name))
         if function is not None:
             return function
@@ -425,7 +412,7 @@ class _Resolver:
             )
         raise self.wrong(operation, f"{name} is not declared")
 
-    def _targets(self, position: int, scope: int, operation: Operation) -> Iterator[int]:
+    def _targets(self, position: int, operation: Operation) -> Iterator[int]:
         """Yield the position of a label, or of those that a `.branchtargets` behind it lists."""
         body = self.function.body or []
         record = record_of(operation.opcode, operation.modifiers)
@@ -435,7 +422,7 @@ class _Resolver:
             yield position
             return
         for name in following.names:
-            target = self.function.label(name, scope)
+            target = self.function.label(name, operation.scope)
             if target is None:
                 raise self.wrong(operation, f"there is no label {name}")
             yield target
@@ -448,7 +435,7 @@ class _Resolver:
     def _variable(self, variable: Variable) -> Symbol | StackVariable:
         """Return the address of a variable that the function declares."""
         if id(variable) not in self.placed:
-            size_limits.check_variable(variable)
+            check_variable(variable)
             if variable.space == "shared":
                 return self.shared.get(id(variable)) or self._dynamic(variable)
             if variable.space in ("local", "param"):

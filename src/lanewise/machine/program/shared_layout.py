@@ -3,13 +3,17 @@
 ptxas charges a kernel for no other variable of its module, but for every one that its functions declare. It
 puts the kernel's own first, then the module's in the order of their declarations, then those of callees, and
 at last what is declared and never named (read from the SASS of ptxas 13).
+
+Sizes and alignments that no GPU has are refused before anything is allocated. What a launch adds (dynamic
+shared memory, threads) is checked by `lanewise.launch`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from lanewise.errors import LanewiseError
 from lanewise.machine.abi import aligned
-from lanewise.machine.program import size_limits
 from lanewise.machine.program.operands import Symbol
+from lanewise.machine.program.ops import Program
 from lanewise.ptx import (
     Address,
     Element,
@@ -26,6 +30,42 @@ from lanewise.ptx import (
     Vector,
 )
 
+#: Bytes in all by state space: local memory is a thread's; a program's static data stay within 2 GiB, so that
+#: 32-bit relocations reach them; the PTX ISA gives constants ten banks of 64 KiB and one for the compiler.
+MOST = {"local": 512 << 10, "const": 11 * (64 << 10), "global": 2 << 30}
+#: Bytes that a variable may be aligned to.
+COARSEST = 1 << 16
+
+
+def check_variable(variable: Variable) -> None:
+    """Raise an error if the alignment or size of a variable is not possible."""
+    alignment = variable.alignment
+    if alignment & (alignment - 1) or alignment > COARSEST:
+        raise LanewiseError(
+            f"line {variable.line}: {variable.name} cannot be aligned to {alignment} bytes; "
+            f"an alignment is a power of two up to {COARSEST}"
+        )
+    if variable.size > MOST["global"]:
+        raise LanewiseError(
+            f"line {variable.line}: {variable.name} has {variable.size} bytes; "
+            f"a variable has at most {MOST['global']}"
+        )
+
+
+def check_program(program: Program) -> None:
+    """Raise an error if all variables together exceed what a GPU has."""
+    totals = dict.fromkeys(MOST, 0) | {"local": program.local_bytes}
+    for symbol in program.globals.values():
+        if symbol.space in ("const", "global"):
+            totals[symbol.space] += symbol.size
+    for space, most in MOST.items():
+        if totals[space] > most:
+            whose = "a thread of " if space == "local" else ""
+            raise LanewiseError(
+                f"{whose}{program.entry.name} needs {totals[space]} bytes of .{space} memory; "
+                f"there are at most {most}"
+            )
+
 
 def place_shared_variables(
     module: Module, functions: Sequence[Function], start: int
@@ -37,7 +77,7 @@ def place_shared_variables(
     symbols: dict[int, Symbol] = {}
     end = start
     for variable in _in_order(module, functions):
-        size_limits.check_variable(variable)
+        check_variable(variable)
         address = aligned(end, variable.alignment)
         symbols[id(variable)] = Symbol(
             variable.name, "shared", address, variable.size, alignment=variable.alignment

@@ -10,9 +10,9 @@ import numpy as np
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord
 from lanewise.machine.program.memory_accesses import MBARRIER_BYTES
-from lanewise.machine.program.operands import Register, ResolvedOperand
 from lanewise.machine.program.ops import Op
 from lanewise.machine.program.source_lines import short_place, source_line
+from lanewise.machine.runtime.fault_report import value_in_lane
 from lanewise.machine.runtime.shared_names import shared_name
 from lanewise.machine.runtime.state import BlockState, LaunchState
 from lanewise.machine.runtime.wait_graph import (
@@ -24,7 +24,6 @@ from lanewise.machine.runtime.wait_graph import (
 )
 from lanewise.machine.tensor_memory_records import TENSOR_COLUMNS, UNIT, UNITS, TensorAllocator
 from lanewise.machine.warp_ops.mbarrier import Before, Phase
-from lanewise.ptx import Immediate
 
 #: mbarriers and instructions that a message names.
 _MOST_NAMED = 4
@@ -502,7 +501,8 @@ def short_barriers(graph: WaitGraph) -> list[ShortBarrier]:
         op = graph.instruction(there[0]) if awaited.reason < NAMED_BARRIERS else None
         if op is None or len(op.operands) != 2:  # one of all threads, or one that counts a predicate
             continue
-        number, count = awaited.number, _value(op.operands[1], there[0])
+        number, first = awaited.number, there[0]
+        count = value_in_lane(first.block, op.operands[1], first.warp, first.lane)
         come = len(there) + there[0].block[BlockRecord.arrived + 8 * number]
         behind = graph.behind(awaited) - {awaited}
         if come >= count:
@@ -513,13 +513,6 @@ def short_barriers(graph: WaitGraph) -> list[ShortBarrier]:
             others = tuple(sorted(other.number for other in behind))
             crossed.append(ShortBarrier(number, count, come, there[0], others))
     return short or crossed
-
-
-def _value(operand: ResolvedOperand, lane: WaitingLane) -> int:
-    """Return the number that an operand has in a lane; 0 if it is none."""
-    if isinstance(operand, Register):
-        return int(lane.block.lanes(lane.warp, operand.offset, operand.bits)[lane.lane])
-    return operand.bits if isinstance(operand, Immediate) else 0
 
 
 def lacking_barriers(graph: WaitGraph) -> list[LackingBarrier]:

@@ -1,6 +1,6 @@
 """The memory that a launch may access, as allocations at device addresses; the module's variables.
 
-`host_arrays.py` makes allocations of the caller's arrays, `heap.py` one of the heap. Compiled code checks
+`parameter_bytes.py` makes allocations of the caller's arrays, `heap.py` one of the heap. Compiled code checks
 each address (`warp_ops/addresses.py`).
 """
 

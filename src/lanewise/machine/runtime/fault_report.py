@@ -4,18 +4,20 @@ import numpy as np
 
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, FaultKind, LaunchRecord
-from lanewise.machine.bulk_copies.faults import sentence as bulk_sentence
-from lanewise.machine.program.instruction_record import Proxy
+from lanewise.machine.bulk_copies.faults import Wrong as WrongCopy
+from lanewise.machine.program.instruction_record import Proxy, Role
 from lanewise.machine.program.memory_accesses import LocatedAccess, accesses
-from lanewise.machine.program.operands import Register, Symbol
+from lanewise.machine.program.operands import MemoryOperand, Register, ResolvedOperand, Symbol, TexelOperand
 from lanewise.machine.program.ops import Op
 from lanewise.machine.program.source_lines import source_line
 from lanewise.machine.runtime.state import BlockState, LaunchState
-from lanewise.machine.runtime.texture_faults import describe_texture_fault, handle_operand
 from lanewise.machine.tensor_core.tcgen05_faults import sentence as product_sentence
 from lanewise.machine.tensor_memory.faults import sentence as tensor_sentence
+from lanewise.machine.textures.objects import geometry_of, named_coordinates
 from lanewise.machine.warp_ops.mbarrier import WRONG
+from lanewise.ptx import Immediate
 from lanewise.ptx.model.names import demangle
+from lanewise.ptx.textures import Surface
 
 
 def location_of(launch: LaunchState, op: Op) -> str:
@@ -24,6 +26,20 @@ def location_of(launch: LaunchState, op: Op) -> str:
     if op.loc is not None:
         text += f"\n    from {source_line(launch.compiled.program.module, op.loc)}"
     return text
+
+
+def value_in_lane(state: BlockState, operand: ResolvedOperand, warp: int, lane: int) -> int:
+    """Return the number that an operand is in a lane: of a register or constant, or an address; else 0."""
+    if isinstance(operand, Register):
+        return int(state.lanes(warp, operand.offset, operand.bits)[lane])
+    if isinstance(operand, Symbol):
+        return operand.address
+    return operand.bits if isinstance(operand, Immediate) else 0
+
+
+def _fault_value(state: BlockState, operand: ResolvedOperand) -> int:
+    """Return the number that an operand is in the lane that faulted."""
+    return value_in_lane(state, operand, state[BlockRecord.fault_warp], state[BlockRecord.fault_lane])
 
 
 #: Addresses below this are offsets from a null pointer.
@@ -110,12 +126,8 @@ def faulting_access(launch: LaunchState, state: BlockState, op: Op) -> LocatedAc
         return _asynchronous_access(state, located)
     target = located[0]
     fault, base = state[BlockRecord.fault_address], target.address.base
-    if isinstance(base, Register):
-        warp, lane = state[BlockRecord.fault_warp], state[BlockRecord.fault_lane]
-        start = int(state.lanes(warp, base.offset, base.bits)[lane])
-    else:
-        start = base.address + state[BlockRecord.shared_first] if isinstance(base, Symbol) else base.bits
-    start += target.address.offset
+    start = _fault_value(state, base) + target.address.offset
+    start += state[BlockRecord.shared_first] if isinstance(base, Symbol) else 0
     size, first = state[BlockRecord.fault_size], state[BlockRecord.shared_first]
     good = start % size == 0 and 0 <= start - first <= launch.shared_limit - size
     return located[1] if start != fault or good else target
@@ -123,21 +135,14 @@ def faulting_access(launch: LaunchState, state: BlockState, op: Op) -> LocatedAc
 
 def _warpgroup_reason(number: int) -> str:
     """Return what is wrong with an instruction of a warpgroup."""
-    known = number in abi.WarpgroupFault.__members__.values()
-    return f"wgmma: {abi.WarpgroupFault(number).reason}" if known else ""
+    return next((f"wgmma: {fault.sentence()}" for fault in abi.WarpgroupFault if fault == number), "")
 
 
 def _asynchronous_access(state: BlockState, located: list[LocatedAccess]) -> LocatedAccess:
     """Return the access of a bulk copy whose address faulted; else the one to global memory."""
     fault = state[BlockRecord.fault_address]
-    warp, lane = state[BlockRecord.fault_warp], state[BlockRecord.fault_lane]
     for access in located:
-        base = access.address.base
-        if isinstance(base, Register):
-            start = int(state.lanes(warp, base.offset, base.bits)[lane])
-        else:
-            start = base.address if isinstance(base, Symbol) else base.bits
-        if start + access.address.offset == fault:
+        if _fault_value(state, access.address.base) + access.address.offset == fault:
             return access
     return next((access for access in located if access.space == "global"), located[0])
 
@@ -194,7 +199,7 @@ def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
     if kind in (*abi.ADDRESS_FAULTS, FaultKind.MBARRIER):
         lines.append(f"    {_describe_address(launch, address, space)}")
     sentences = {
-        FaultKind.BULK_COPY: bulk_sentence,
+        FaultKind.BULK_COPY: lambda why, number: WrongCopy.numbered(why).sentence(number),
         FaultKind.TENSOR_MEMORY: tensor_sentence,
         FaultKind.TENSOR_PRODUCT: product_sentence,
     }
@@ -225,3 +230,73 @@ def describe_limit(launch: LaunchState, state: BlockState) -> tuple[str, int]:
                 thread = thread_of(launch, state, warp, int(lane))
                 return f"{message}\n    {location_of(launch, op)}\n    {thread}", op.line
     return message, 0
+
+
+def handle_operand(op: Op) -> int | None:
+    """Return the number of the operand that is a texture or surface; None if there is none."""
+    return next((n for n in range(len(op.operands)) if op.record.role(n) is Role.HANDLE), None)
+
+
+def title_of(launch: LaunchState, state: BlockState, op: Op) -> str:
+    """Return the argument whose texture or surface an instruction accesses; empty if its handle is wrong."""
+    texture = launch.textures.find(_handle(state, op)) if launch.textures is not None else None
+    return f"argument {texture[0]}" if texture else ""
+
+
+def describe_texture_fault(launch: LaunchState, state: BlockState, op: Op) -> tuple[str, str]:
+    """Return the first line of a fault's message, and the line that gives the reason."""
+    kind, size = FaultKind(state[BlockRecord.fault_kind]), state[BlockRecord.fault_size]
+    handle = _handle(state, op)
+    wanted = "surface" if op.opcode.startswith("su") else "texture"
+    texture = launch.textures.find(handle) if launch.textures is not None else None
+    if kind is FaultKind.BAD_TEXTURE:
+        head = f"{op.opcode} through a handle that is not a {wanted} of this launch"
+        if texture is None:
+            return head, f"the handle is {handle:#x}; pass lw.{wanted}(array) for the kernel's parameter"
+        title, image = texture
+        given = "surface" if isinstance(image, Surface) else "texture"
+        if given != wanted:
+            return head, f"argument {title} is a {given}; pass lw.{wanted}(array)"
+        return (
+            f"{op.opcode} is for another geometry than that of the {wanted}",
+            f"argument {title} is a {image.geometry} {wanted}, read as {geometry_of(op).title}",
+        )
+    assert texture is not None
+    title, image = texture
+    verb = "write" if op.record.writes_surface else "read"
+    head = f"surface {verb} of {size} bytes out of bounds"
+    if kind is FaultKind.MISALIGNED:
+        head = f"misaligned surface {verb} of {size} bytes"
+    number = handle_operand(op)
+    assert number is not None
+    places = [
+        f"{'byte ' if name == 'x' else ''}{name} = {_operand_value(state, operand)}"
+        for name, operand in named_coordinates(op, number).items()
+    ]
+    width, height, depth = image.size
+    sizes = [f"rows of {width * image.texel_bytes} bytes"]
+    sizes += [f"{height} rows"] if image.dimensions > 1 else []
+    sizes += [f"{depth} planes"] if image.dimensions > 2 else []
+    sizes += [f"{image.layers} layers"] if image.layered else []
+    return head, f"{', '.join(places)}; argument {title} has {', '.join(sizes)}"
+
+
+def _handle(state: BlockState, op: Op) -> int:
+    """Return the handle that the faulting lane has."""
+    number = handle_operand(op)
+    assert number is not None
+    operand = op.operands[number]
+    if isinstance(operand, TexelOperand):
+        return _operand_value(state, operand.handle)
+    assert isinstance(operand, MemoryOperand) and isinstance(operand.base, Register)
+    return _operand_value(state, operand.base)
+
+
+def _operand_value(state: BlockState, operand: ResolvedOperand) -> int:
+    """Return the value of an operand in the faulting lane; coordinates are signed."""
+    if isinstance(operand, Immediate):
+        return int(operand.value)
+    if not isinstance(operand, Register):
+        return 0
+    word = _fault_value(state, operand)
+    return word - (word >> 31 << 32) if operand.bits == 32 else word

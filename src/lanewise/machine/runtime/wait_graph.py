@@ -13,8 +13,9 @@ from lanewise.machine.analysis.pointer_provenance import AddressSources
 from lanewise.machine.analysis.reaching_definitions import ReachingDefinitions
 from lanewise.machine.program.basic_blocks import successors
 from lanewise.machine.program.instruction_record import Level, Size, Waits
-from lanewise.machine.program.operands import Register, ResolvedOperand, Symbol
+from lanewise.machine.program.operands import ResolvedOperand
 from lanewise.machine.program.ops import Op
+from lanewise.machine.runtime.fault_report import value_in_lane
 from lanewise.machine.runtime.state import BlockState, LaunchState
 from lanewise.ptx import Immediate
 
@@ -221,11 +222,7 @@ class WaitGraph:
         op = self.instruction(lane)
         if op is None:
             return None
-        base = op.address(1).base
-        if isinstance(base, Register):
-            start = int(lane.block.lanes(lane.warp, base.offset, base.bits)[lane.lane])
-        else:
-            start = base.address if isinstance(base, Symbol) else base.bits
+        start = value_in_lane(lane.block, op.address(1).base, lane.warp, lane.lane)
         address = (start + op.address(1).offset) & ((1 << 64) - 1)
         return address - abi.SHARED_WINDOW if address >= abi.SHARED_WINDOW else address
 

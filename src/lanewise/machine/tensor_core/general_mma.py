@@ -118,7 +118,7 @@ class StagedProduct:
         self.code = code = ProductCode(module, "product")
         self.registers = operand_registers(code, self.instruction)
         self.selections.check(code)
-        self.total = self._room(self.sums, self.products * self.m * self.n)
+        self.total = self.code.room(self.sums, self.products * self.m * self.n)
         for number, word in enumerate(self._words("c")):
             self.total.store(self._sum(word), number * word.type.lanes)
         if self.fused:
@@ -128,9 +128,6 @@ class StagedProduct:
         self._results()
         code.give(0)
 
-    def _room(self, type: Type, count: int) -> Pointer:
-        return self.code.room(type, count)
-
     def _words(self, name: str) -> list[Value]:
         operand = self.instruction.operands[name]
         return raw_words(self.code, self.registers[name], operand, self.orders[name])
@@ -138,7 +135,7 @@ class StagedProduct:
     def _put(self, values: list[Value]) -> Pointer:
         """Vectors in memory, one after the other."""
         lanes = values[0].type.lanes
-        room = self._room(values[0].type.by(1), lanes * len(values))
+        room = self.code.room(values[0].type.by(1), lanes * len(values))
         for number, value in enumerate(values):
             room.store(value, number * lanes)
         return room
@@ -183,7 +180,7 @@ class StagedProduct:
         code, items = self.code, self.products
         if self.model.sparse:
             packed = self._put([self._element(word, "a") for word in self._words("a")])
-            a = self._room(i16, self.m * self.k)
+            a = self.code.room(i16, self.m * self.k)
             self._fill(a, self.m * self.k, code.constant(i16.by(8), 0))
             self.selections.spread(code, self.registers, packed, a, self.k_places)
         else:
@@ -196,7 +193,7 @@ class StagedProduct:
         }
         given: dict[str, Value | Pointer] = {"a": a, "b": b, "sum": self.total}
         for name, size in sizes.items():
-            given[name] = room = self._room(i64, items)
+            given[name] = room = self.code.room(i64, items)
             for item in range(items):
                 room.store(code.constant(i64, item * size), item)
         chunk = self.words if isinstance(self.model.scheme, PopcountSum) else chunk_of(self.model, self.k)
@@ -229,7 +226,7 @@ class StagedProduct:
                 for raw in self._raw("a")
                 for start in range(0, raw.type.lanes, 4)
             ]
-            a = self._room(f32, m * k)
+            a = self.code.room(f32, m * k)
             self._fill(a, m * k, code.constant(f32.by(4), -0.0))
             self.selections.spread(code, self.registers, self._put(numbers), a, self.k_places)
         else:
@@ -242,7 +239,7 @@ class StagedProduct:
             "sums": (i32, m * plan.strip), "more_sums": (i32, m * plan.strip), "unfit": (u8, m),
             "part": (f32, m * plan.strip),
         }  # fmt: skip
-        rooms: dict[str, Value | Pointer] = {name: self._room(*size) for name, size in sizes.items()}
+        rooms: dict[str, Value | Pointer] = {name: self.code.room(*size) for name, size in sizes.items()}
         numbers_given = {
             "lda": k, "ldb": n, "ld_sum": n, "rows": m, "blocks": blocks, "strips": strips, "first": 0,
             "last": strips, "scale_steps": model.scale_vec, "scale_columns": n,

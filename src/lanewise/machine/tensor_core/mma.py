@@ -2,17 +2,11 @@
 
 from lanewise.isa import Instruction
 from lanewise.jit import ir
-from lanewise.jit.simd import Pointer, Type, Value, i64
+from lanewise.jit.simd import Pointer, Type, Value, i64, u32
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, FaultKind, MmaEntry
-from lanewise.machine.codegen.function_code import (
-    U32,
-    BlockCode,
-    Kernel,
-    Record,
-    shared_function,
-)
-from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step, function_at
+from lanewise.machine.codegen.function_code import BlockCode, Kernel, Record, shared_function
+from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step
 from lanewise.machine.program.operands import Register, ResolvedOperand, elements_of
 from lanewise.machine.program.ops import Op
 from lanewise.machine.tensor_core.mma_library import SELECTED, product_key, stage_offsets
@@ -60,16 +54,11 @@ def step(module: ir.Module, op: Op, kernel: Kernel) -> Step | None:
 @shared_function("product_step", STEP_ARGUMENTS)
 def _product_step(code: BlockCode) -> None:
     """The function of the step; its operands are the site, then the registers' offsets as 32-bit words."""
-    words, bits = code.record("operands"), code["active"].to(U32)
-    with code.when(bits.equals(0)):
-        code.give(0)
-    with code.when(bits.differs(-1)):
-        code.fault(FaultKind.DIVERGENCE, words.get(0))
+    words = code.record("operands")
+    code.demand_whole_warp(words.get(0))
     table = code.block.get(BlockRecord.mma_table)
     address = Record(code, table + words.get(0) * MmaEntry.BYTES).get(MmaEntry.function)
-    function = function_at(code, address, 3)
-    given = [code["frame"], words.address + 8, code.constant(i64, 0)]
-    code.builder.call(function, [value.handle for value in given])
+    code.invoke(address, code["frame"], words.address + 8, 0)
 
 
 def _operands(op: Op, instruction: Instruction) -> tuple[dict[str, list[Register]], list[ResolvedOperand]]:
@@ -123,14 +112,14 @@ def _compiled(
     places.global_constant, places.linkage = True, "private"
     chosen = code.constant(i64, 0)
     for number, selector in enumerate(selectors):
-        value = code.lane_read(selector, U32, code.constant(i64, 0)).to(Type("u", 64)).to(i64)
+        value = code.lane_read(selector, u32, code.constant(i64, 0)).to(Type("u", 64)).to(i64)
         most = (1 << SELECTOR_BITS) - 1  # which no selector is
         value = (value > most).select(code.constant(i64, most), value)
         chosen = chosen | (value << (SELECTOR_BITS * number))
     values = [code["frame"].handle, code.builder.ptrtoint(places, ir.IntType(64)), chosen.handle]
     answer = code.builder.call(_function(code, op, 3, ir.IntType(32)), values)
     if selectors:
-        with code.when(Value(code, U32, answer).differs(0)):
+        with code.when(Value(code, u32, answer).differs(0)):
             _refused(code, op)
 
 
@@ -156,7 +145,7 @@ def _in_python(
                 value = code.frame.get(register.offset, Type("u", register.bits), abi.LANES)
                 place(name, number).store(value)
     for number, selector in enumerate(selectors):
-        value = code.lane_read(selector, U32, code.constant(i64, 0))
+        value = code.lane_read(selector, u32, code.constant(i64, 0))
         record.set(offsets["selectors"] + 4 * number, value)
     code.builder.call(_function(code, op, 1, ir.VoidType()), [stage.handle])
     with code.when(record.get(0).differs(0)):

@@ -2,7 +2,7 @@
 
 from lanewise.isa import Instruction
 from lanewise.jit import ir, machine_code
-from lanewise.jit.simd import Pointer, Type, Value, f32, u16, u32
+from lanewise.jit.simd import Type, Value, f32, u16, u32
 from lanewise.machine.arithmetic.small_floats import round_to, widen
 from lanewise.machine.codegen.function_code import FunctionCode
 from lanewise.machine.codegen.register_shuffles import Registers
@@ -21,12 +21,6 @@ class ProductCode(FunctionCode):
 
     def __init__(self, module: ir.Module, name: str) -> None:
         super().__init__(module, name, ("frame", "places", "selectors"), ir.IntType(32), "external")
-
-    def room(self, type: Type, count: int) -> Pointer:
-        """Memory on the stack."""
-        with self.builder.goto_entry_block():
-            slot = self.builder.alloca(ir.ArrayType(ir.IntType(8), count * type.bits // 8), align=64)
-        return Pointer(self, type, self.builder.bitcast(slot, ir.IntType(8).as_pointer()))
 
 
 def operand_registers(code: FunctionCode, instruction: Instruction) -> dict[str, Registers]:

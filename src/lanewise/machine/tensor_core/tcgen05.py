@@ -4,20 +4,16 @@ Its operands are evaluated when it is issued. When the pipe carries it out, the 
 which product it is: the code of that one (`tcgen05_product.py`) is looked up, and compiled on first use.
 """
 
-from lanewise.jit.simd import Value, i64
-from lanewise.machine.abi import BlockAnswer, BlockRecord, FaultKind, MmaEntry
+from lanewise.jit.simd import Value, i64, u32, u64
+from lanewise.machine.abi import BlockRecord, FaultKind, MmaEntry
 from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.codegen.function_code import (
-    U32,
-    U64,
     BlockCode,
     FunctionCode,
     Record,
-    call,
     shared_function,
     shared_routine,
 )
-from lanewise.machine.codegen.pending_operations import call_function
 from lanewise.machine.codegen.tensor_pipe import ISSUER, PipeOperation, fault_in, operand_of
 from lanewise.machine.program.operands import MemoryOperand
 from lanewise.machine.program.ops import Op
@@ -42,12 +38,12 @@ def lower(code: BlockCode, op: Op) -> None:
             return code.number(0) if operand is None else code.address_of(operand, lane).to(i64)
 
         a = statement.a
-        matrix = tensor(a) if isinstance(a, MemoryOperand) else code.lane_read(a, U64, lane).to(i64)
+        matrix = tensor(a) if isinstance(a, MemoryOperand) else code.lane_read(a, u64, lane).to(i64)
         given = {
             product.D: tensor(statement.d),
             product.A: matrix,
-            product.B: code.lane_read(statement.b, U64, lane).to(i64),
-            product.DESCRIPTOR: code.lane_read(statement.descriptor, U32, lane).to(U64).to(i64),
+            product.B: code.lane_read(statement.b, u64, lane).to(i64),
+            product.DESCRIPTOR: code.lane_read(statement.descriptor, u32, lane).to(u64).to(i64),
             product.FORM: code.number(statement.form.packed()),
             product.ADDS: statement.adds(code, lane),
             product.SCALE_D: code.number(statement.scale_d),
@@ -56,14 +52,12 @@ def lower(code: BlockCode, op: Op) -> None:
             product.METADATA_ADDRESS: tensor(statement.metadata),
         }
         if statement.zero_mask is not None:
-            given[product.ZERO_MASK] = code.lane_read(statement.zero_mask, U64, lane).to(i64)
-        words = [code.lane_read(word, U32, lane).to(U64) for word in statement.mask]
+            given[product.ZERO_MASK] = code.lane_read(statement.zero_mask, u64, lane).to(i64)
+        words = [code.lane_read(word, u32, lane).to(u64) for word in statement.mask]
         for number in range(0, len(words), 2):
             given[product.MASK + number // 2] = (words[number] | (words[number + 1] << 32)).to(i64)
         values = [given.get(number, code.number(0)) for number in range(len(_OPERANDS))]
-        answer = call(code, _issuer(code.module), [code["frame"], op.site, lane, *values])
-        with code.when(answer.differs(0)):
-            code.give(BlockAnswer.STOPPING)
+        code.invoke_or_stop(_issuer(code.module), code["frame"], op.site, lane, *values)
 
 
 @shared_function("issue tcgen05.mma", (*ISSUER, *_OPERANDS), quickly=True)
@@ -86,12 +80,11 @@ def execute(code: FunctionCode) -> None:
     form, descriptor = (operand_of(operation, field) for field in (product.FORM, product.DESCRIPTOR))
     key = descriptor | (form << 32)
     with code.when(cache.get(ProductCache.key).differs(key)):
-        answer = call_function(code, entry.get(MmaEntry.function), cache.address, form, descriptor)
+        answer = code.invoke(entry.get(MmaEntry.function), cache.address, form, descriptor)
         with code.when(answer.differs(0)):
             fault_in(code, operation, FaultKind.TENSOR_PRODUCT, key, int(Wrong.INSTRUCTION_DESCRIPTOR))
-            code.give(BlockAnswer.STOPPING)
         cache.set(ProductCache.key, key)
     record = Record(code, cache.get(ProductCache.record))
     function = record.get(product.ProductRecord.function)
     stage = entry.get(MmaEntry.stage)
-    code.give(call_function(code, function, operation.address, record.address, stage))
+    code.give(code.invoke(function, operation.address, record.address, stage))

@@ -14,7 +14,7 @@ from lanewise.isa.tensor_memory.accumulators import PARTITION
 from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Type, Value, f32, i32, i64, u8, u16, u32, u64
 from lanewise.machine import abi
-from lanewise.machine.abi import BlockAnswer, BlockRecord, FaultKind, LaunchRecord
+from lanewise.machine.abi import BlockRecord, FaultKind, LaunchRecord
 from lanewise.machine.codegen.function_code import FunctionCode, Record
 from lanewise.machine.codegen.register_shuffles import shuffled
 from lanewise.machine.codegen.tensor_pipe import fault_in
@@ -126,7 +126,6 @@ def gather(
     def fault(address: Value) -> None:
         shown = address | block.get(BlockRecord.shared_first)
         fault_in(code, operation, FaultKind.OUT_OF_BOUNDS, shown, PIECE_BYTES)
-        code.give(BlockAnswer.STOPPING)
 
     def body(group: Value, piece: Value, addresses: list[Value]) -> None:
         stop_outside(code, addresses, limit, fault)
@@ -246,7 +245,6 @@ def spread(module: ir.Module, name: str, how: Spread, element: Type) -> ir.Funct
             wrong = wrong & reduce(or_, (~value.equals(0) for value in values))
         with code.when(wrong):
             fault_in(code, code.record("operation"), FaultKind.TENSOR_PRODUCT, row, int(Wrong.BAD_METADATA))
-            code.give(BlockAnswer.STOPPING)
         for element_number, value in enumerate(values):
             index = indices[element_number // how.run]
             column = number * how.group + index * how.run + element_number % how.run
@@ -278,14 +276,6 @@ def factors(module: ir.Module, name: str) -> ir.Function:
         code.pointer("significands", f32).store(tables.pointer(byte * 4 + 1024, f32).load(), place)
     code.give(0)
     return code.function
-
-
-def call_in(code: FunctionCode, function: ir.Function, values: list[Value | int]) -> None:
-    """Write a call of one of these functions, after which the launch stops if it says so."""
-    handles = [code.number(value).handle for value in values]
-    answer = Value(code, u32, code.builder.call(function, handles))
-    with code.when(answer.differs(0)):
-        code.give(BlockAnswer.STOPPING)
 
 
 def pointer_to(code: FunctionCode, address: Value, type: Type) -> Pointer:

@@ -22,15 +22,22 @@ from lanewise.arith.plain_engine import cut_for
 from lanewise.isa.asynchronous.descriptor import KINDS, InstructionDescriptor
 from lanewise.isa.asynchronous.products import tcgen05_instruction
 from lanewise.isa.matrix_descriptor import Major
-from lanewise.isa.tensor_memory.accumulators import METADATA, Region, block_rows, metadata_place, regions
-from lanewise.isa.tensor_memory.scale_factors import factor_columns, further_columns
+from lanewise.isa.tensor_memory.accumulators import (
+    METADATA,
+    Region,
+    block_rows,
+    factor_columns,
+    further_columns,
+    metadata_place,
+    regions,
+)
 from lanewise.jit import ir, machine_code
 from lanewise.jit.host_memory import address, zeroed_bytes
 from lanewise.jit.simd import Type, Value, f32, i8, i16, u8
 from lanewise.machine import abi
-from lanewise.machine.abi import BlockAnswer, BlockRecord, FaultKind, MemberRow
+from lanewise.machine.abi import BlockRecord, FaultKind, MemberRow
 from lanewise.machine.async_records import AsyncOperation
-from lanewise.machine.codegen.function_code import FunctionCode, Record, zero_bytes
+from lanewise.machine.codegen.function_code import FunctionCode, Record
 from lanewise.machine.codegen.tensor_pipe import (
     columns_are_allocated,
     fault_in,
@@ -43,8 +50,8 @@ from lanewise.machine.codegen.tensor_pipe import (
 )
 from lanewise.machine.tensor_core import tcgen05_operands as operands
 from lanewise.machine.tensor_core.tcgen05_faults import Wrong
-from lanewise.machine.tensor_core.tcgen05_form import Form, checked_descriptor, unpacked
-from lanewise.machine.tensor_core.tcgen05_operands import STORAGE, Spread, Storage, call_in, pointer_to
+from lanewise.machine.tensor_core.tcgen05_operands import STORAGE, Spread, Storage, pointer_to
+from lanewise.machine.tensor_core.tcgen05_statement import Form, checked_descriptor, unpacked
 from lanewise.machine.tensor_core.wgmma_product import call_kernel
 from lanewise.machine.tensor_memory_records import LANE_BYTES
 
@@ -449,10 +456,13 @@ class _Writer:
     def _number(self, field: int) -> Value:
         return self.record.get(field)
 
+    def _run(self, function: ir.Function, *values: Value | int) -> None:
+        """Write a call of a function of `tcgen05_operands.py`, after which the launch stops if it says so."""
+        self.code.invoke_or_stop(function, self.operation.address, *values)
+
     def _fault(self, wrong: Value, why: Wrong, number: Value) -> None:
         with self.code.when(wrong):
             fault_in(self.code, self.operation, FaultKind.TENSOR_PRODUCT, number, int(why))
-            self.code.give(BlockAnswer.STOPPING)
 
     def write(self) -> None:
         """Write the whole function."""
@@ -552,7 +562,7 @@ class _Writer:
         """Write B into the stage, then as the sums take it: decoded or widened, in strips."""
         code, how = self.code, self.how
         columns, strip = self._number(ProductRecord.columns), self._number(ProductRecord.strip)
-        zero_bytes(code, self.at["b"], columns * (how.k * self.b.word.bits // 8))
+        code.zero_bytes(self.at["b"], columns * (how.k * self.b.word.bits // 8))
         if how.ws:
             self._gather_shifted(columns)
             self._zero_columns()
@@ -580,9 +590,9 @@ class _Writer:
         out = self.at["b"] + run.get(RunRow.column) * (self.b.word.bits // 8)
         block = self._block(run.get(RunRow.block))
         fields = (RunRow.first_group, RunRow.groups, RunRow.first_piece, RunRow.pieces)
-        values = [self.operation.address, block.address, self._operand(B)]
-        values += [*(run.get(field) for field in fields), out, columns, self._number(ProductRecord.b_sign)]
-        call_in(self.code, self.gather_b, [*values])
+        part = [run.get(field) for field in fields]
+        sign = self._number(ProductRecord.b_sign)
+        self._run(self.gather_b, block.address, self._operand(B), *part, out, columns, sign)
 
     def _gather_shifted(self, columns: Value) -> None:
         """Write B of .ws into the stage: from the column on that the zero-column mask shifts to."""
@@ -602,9 +612,8 @@ class _Writer:
             if how.b_major == "MN":
                 groups, pieces = code.number(how.k // 8), (last + lanes - 1) // lanes
             wide = code.number(_COLUMNS)
-            values: list[Value | int] = [self.operation.address, self.first.address, self._operand(B)]
-            values += [0, groups, 0, pieces, self.at["dense"], wide, self._number(ProductRecord.b_sign)]
-            call_in(code, self.gather_b, values)
+            whole = (0, groups, 0, pieces, self.at["dense"], wide, self._number(ProductRecord.b_sign))
+            self._run(self.gather_b, self.first.address, self._operand(B), *whole)
             source = pointer_to(code, self.at["dense"], self.b.word)
             target = pointer_to(code, self.at["b"], self.b.word)
             with code.loop(how.k) as k, code.loop(parts) as part, code.loop(size >> 3) as number:
@@ -637,19 +646,16 @@ class _Writer:
     def _gather_a(self, block: Record) -> None:
         """Write a block's rows of A into the stage."""
         groups, pieces = (self._number(field) for field in (ProductRecord.a_groups, ProductRecord.a_pieces))
-        sign = self._number(ProductRecord.a_sign)
-        values: list[Value | int] = [self.operation.address, block.address, self._operand(A)]
-        values += [0, groups, 0, pieces]
-        call_in(self.code, self.gather_a, [*values, self.at["a"], self.how.packed_k, sign])
+        part = (0, groups, 0, pieces, self.at["a"], self.how.packed_k, self._number(ProductRecord.a_sign))
+        self._run(self.gather_a, block.address, self._operand(A), *part)
 
     def _rows_of_a(self, block: Record, region: Record) -> None:
         """Write the rows of A that lie in the lanes of a region into the stage."""
         lane, row = region.get(RegionRow.lane), region.get(RegionRow.row)
         out = self.at["a"] + row * (self.how.packed_k * self.a.word.bits // 8)
         rows, shifted = region.get(RegionRow.rows), self._number(ProductRecord.shifts_a)
-        values = [self.operation.address, self._tensor(block, A, lane), rows, shifted, out]
-        sign = self._number(ProductRecord.a_sign)
-        call_in(self.code, self.rows_of_a, [*values, self.how.packed_k, sign])
+        source, sign = self._tensor(block, A, lane), self._number(ProductRecord.a_sign)
+        self._run(self.rows_of_a, source, rows, shifted, out, self.how.packed_k, sign)
 
     def _converted_a(self, block: Record, region: Record) -> tuple[Value, int]:
         """Return where A's rows of a region lie as the sums take them, and the bytes of a row.
@@ -680,10 +686,7 @@ class _Writer:
             metadata = self._tensor(block, METADATA_ADDRESS) + self._number(ProductRecord.selector) * 4
             codes = how.k // METADATA[how.element_bits].group
             places = self._number(ProductRecord.places) + row * (codes * 4)
-            call_in(
-                code, self.spread,
-                [self.operation.address, metadata, places, rows, target, how.packed_k, self.at["dense"]],
-            )  # fmt: skip
+            self._run(self.spread, metadata, places, rows, target, how.packed_k, self.at["dense"])
         return self.at["dense"], how.k * size
 
     def _factors(self, block: Record, region: Record) -> None:
@@ -703,10 +706,7 @@ class _Writer:
             source = [tensor_word(block, partition + first, place), *map(self._number, where)]
             start = column * 4 if name == "scale_b" else self.code.number(0)
             targets = [self.at[name] + start, self.at[f"{name}_sig"] + start]
-            call_in(
-                self.code, self.factors,
-                [self.operation.address, *source, count, per_row, *steps, *targets, tables],
-            )  # fmt: skip
+            self._run(self.factors, *source, count, per_row, *steps, *targets, tables)
 
     # sums ---------------------------------------------------------------------------------------------------
 
@@ -728,10 +728,10 @@ class _Writer:
         with code.loop(rows // together) as number:
             first = number * together
             at = self._tensor(block, D, lane + first)
-            moved = [self.operation.address, at, together, columns, self.at["total"], padded]
-            call_in(code, self.sums_in, [*moved, self._operand(ADDS), exponent])
+            moved = [at, together, columns, self.at["total"], padded]
+            self._run(self.sums_in, *moved, self._operand(ADDS), exponent)
             self._sum(a + first * row_bytes, region, first, together)
-            call_in(code, self.sums_out, [*moved, mask, first_lane + lane + first])
+            self._run(self.sums_out, *moved, mask, first_lane + lane + first)
 
     def _sum(self, a: Value, region: Record, first: Value, rows: Value) -> None:
         """Write the call of `arith`: what lies there as C becomes D."""

@@ -10,41 +10,129 @@ buffer may be written again.
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 
+from lanewise.isa import Instruction
 from lanewise.isa.matrix_descriptor import Major
+from lanewise.isa.statement import expected_operands
 from lanewise.jit import ir
-from lanewise.jit.simd import Value, i64
+from lanewise.jit.simd import Value, i64, u8, u32, u64
 from lanewise.machine import abi
-from lanewise.machine.abi import (
-    BlockRecord,
-    FaultKind,
-    LaunchRecord,
-    MmaEntry,
-    WarpFrame,
-    WarpgroupFault,
-)
-from lanewise.machine.codegen.function_code import (
-    U8,
-    U32,
-    U64,
-    BlockCode,
-    Kernel,
-    Record,
-    call,
-    shared_code,
-    zero_bytes,
-)
-from lanewise.machine.codegen.pending_operations import call_function
+from lanewise.machine.abi import BlockRecord, FaultKind, LaunchRecord, MmaEntry, WarpFrame, WarpgroupFault
+from lanewise.machine.codegen.function_code import BlockCode, Kernel, Record, shared_code
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step
 from lanewise.machine.program.basic_blocks import end_of
 from lanewise.machine.program.instruction_record import BlockEnd, Level
-from lanewise.machine.program.operands import elements_of, registers_in
+from lanewise.machine.program.operands import Negated, Register, ResolvedOperand, elements_of, registers_in
 from lanewise.machine.program.ops import FunctionBody, Op, Program, all_registers
 from lanewise.machine.tensor_core import wgmma_operands
 from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, grid_of
-from lanewise.machine.tensor_core.wgmma_operands import WARP_ROWS, stop_unless_zero, warp_frames
+from lanewise.machine.tensor_core.wgmma_operands import WARP_ROWS, warp_frames
 from lanewise.machine.tensor_core.wgmma_product import ACCUMULATES, ROWS, WAITING, Form, Product, form_of
-from lanewise.machine.tensor_core.wgmma_statement import NEGATE_A, NEGATE_B, Statement
+from lanewise.ptx import Immediate
+
+#: Flags: whether the signs of A's and of B's elements are changed.
+NEGATE_A, NEGATE_B = 1, 2
+
+
+class SharedMatrix(NamedTuple):
+    """A matrix that a descriptor names: where the descriptor is, and what it is taken to describe.
+
+    `piece_grid` of `lanewise.isa.matrix_descriptor` takes the last four; `each_piece` walks over its pieces.
+    """
+
+    name: str
+    #: The offset of the register with the descriptor, or 0 and the descriptor itself.
+    register: int
+    constant: int
+    major: Major
+    #: Rows of A, columns of B.
+    rows: int
+    k: int
+    bits: int
+
+
+class Statement:
+    """The operands of one instruction: registers, descriptors, scale-d and what constants choose."""
+
+    def __init__(self, op: Op, instruction: Instruction) -> None:
+        self.op, self.instruction = op, instruction
+        expected = expected_operands(instruction)
+        if len(op.operands) != len(expected):
+            names = ", ".join(operand.name for operand in expected)
+            raise op.unsupported(f"it takes {len(expected)} operands ({names}), not {len(op.operands)}")
+        rest = list(op.operands)
+        self.registers = self._vector(rest.pop(0), instruction, "d")
+        self.a = 0, 0
+        if instruction.a_source == "registers":
+            self.registers += self._vector(rest.pop(0), instruction, "a")
+        else:
+            self.a = self._number(rest.pop(0), 64, "A's descriptor")
+        self.b = self._number(rest.pop(0), 64, "B's descriptor")
+        self.selector = 0
+        if instruction.sparse:
+            self.registers += self._vector(rest.pop(0), instruction, "metadata")
+            self.selector = self._constant(rest.pop(0), (0, 1, 2, 3), "the sparsity selector")
+        self.scale_d = self._scale_d(rest.pop(0))
+        self.flags = 0
+        self.majors: dict[str, Major] = {"a": "K", "b": "K"}
+        if instruction.types[0] != "s32":
+            for flag in (NEGATE_A, NEGATE_B):
+                if self._constant(rest.pop(0), (1, -1), "an imm-scale") == -1:
+                    self.flags |= flag
+        if instruction.types[1] in ("f16", "bf16"):
+            for name in "ab" if instruction.a_source == "descriptor" else "b":
+                if self._constant(rest.pop(0), (0, 1), "an imm-trans"):
+                    self.majors[name] = "MN"
+
+    def matrices(self) -> list[SharedMatrix]:
+        """Return the operands that lie in shared memory, A before B."""
+        matrices, bits = [], self.instruction.b.format.word_bits
+        if self.instruction.b.format.bits == 1:
+            bits = 1
+        a, b = self.instruction.a, self.instruction.b
+        if self.instruction.a_source == "descriptor":
+            matrices.append(SharedMatrix("a", *self.a, self.majors["a"], a.rows, a.cols, bits))
+        matrices.append(SharedMatrix("b", *self.b, self.majors["b"], b.cols, b.rows, bits))
+        return matrices
+
+    def _vector(self, operand: ResolvedOperand, instruction: Instruction, name: str) -> list[Register]:
+        wanted = instruction.operands[name]
+        elements = elements_of(operand)
+        registers = [element for element in elements if isinstance(element, Register) and element.bits == 32]
+        if len(registers) != len(elements) or len(registers) != wanted.registers:
+            raise self.op.unsupported(f"{wanted.name} is {wanted.registers} registers of 32 bits")
+        return registers
+
+    def _number(self, operand: ResolvedOperand, bits: int, name: str) -> tuple[int, int]:
+        """Return a register's offset and 0, or 0 and a constant."""
+        if isinstance(operand, Immediate):
+            return 0, operand.bits
+        if not isinstance(operand, Register) or operand.bits != bits or operand.is_predicate:
+            raise self.op.unsupported(f"{name} is a register of {bits} bits or a constant")
+        return operand.offset, 0
+
+    def _scale_d(self, operand: ResolvedOperand) -> tuple[int, int]:
+        negated = isinstance(operand, Negated) and operand.operator == "!"
+        if isinstance(operand, Negated) and negated:
+            operand = operand.operand
+        if isinstance(operand, Register) and operand.is_predicate:
+            return operand.offset, int(negated)
+        if isinstance(operand, Immediate) and operand.bits in (0, 1) and not negated:
+            return 0, operand.bits
+        raise self.op.unsupported("scale-d is a predicate, 0 or 1")
+
+    def _constant(self, operand: ResolvedOperand, allowed: tuple[int, ...], name: str) -> int:
+        sign = 1
+        if isinstance(operand, Negated) and operand.operator == "-":
+            sign, operand = -1, operand.operand
+        if isinstance(operand, Immediate):
+            number = operand.bits - (1 << 64) if operand.bits >> 63 else operand.bits
+            if sign * number in allowed:
+                return sign * number
+        choices = " or ".join(map(str, allowed))
+        raise self.op.unsupported(f"{name} is the constant {choices}")
+
 
 #: Operands of the step: the site, N, then pairs of a register's offset (0: none) and a number for A's
 #: descriptor, B's, and scale-d (with a register, the number is 1 if it is negated); flags, the sparsity
@@ -91,13 +179,9 @@ class _Writer:
     def write(self) -> None:
         """Write the whole function."""
         code, words, form = self.code, self.words, self.form
-        active = code["active"].to(U32)
-        with code.when(active.equals(0)):
-            code.give(0)
-        with code.when(active.differs(-1)):
-            code.fault(FaultKind.DIVERGENCE, words.get(_SITE))
-        with code.when(code.frame.get(WarpFrame.multiplied, U32).differs(0)):
-            code.frame.set(WarpFrame.multiplied, code.constant(U32, 0))
+        code.demand_whole_warp(words.get(_SITE))
+        with code.when(code.frame.get(WarpFrame.multiplied, u32).differs(0)):
+            code.frame.set(WarpFrame.multiplied, code.constant(u32, 0))
             code.give(0)
         table = code.block.get(BlockRecord.mma_table)
         self.entry = Record(code, table + words.get(_SITE) * MmaEntry.BYTES)
@@ -140,7 +224,7 @@ class _Writer:
             state.set(WAITING, 0)
         self.waiting.set(state.get(WAITING))
         with code.when(self.waiting.get().equals(0)):
-            state.set(ACCUMULATES, accumulates.to(U64).to(i64))
+            state.set(ACCUMULATES, accumulates.to(u64).to(i64))
         return accumulates
 
     def _wait_for_next(self) -> Value:
@@ -164,7 +248,7 @@ class _Writer:
         scales = code.variable(self.words.get(_SCALE_D + 8).differs(0))
         with code.when(register.differs(0)):
             votes = [
-                Record(code, frame).get(register, U8, abi.LANES).differs(0) for frame in warp_frames(code)
+                Record(code, frame).get(register, u8, abi.LANES).differs(0) for frame in warp_frames(code)
             ]
             bits = [code.bits(vote) for vote in votes]
             for bit in bits:
@@ -179,15 +263,15 @@ class _Writer:
         code, register = self.code, self.words.get(operand)
         descriptor = code.variable(self.words.get(operand + 8))
         with code.when(register.differs(0)):
-            first = code.frame.get(register, U64)
+            first = code.frame.get(register, u64)
             for frame in warp_frames(code):
-                other = Record(code, frame).get(register, U64, abi.LANES).differs(first.spread(abi.LANES))
+                other = Record(code, frame).get(register, u64, abi.LANES).differs(first.spread(abi.LANES))
                 self._fault(other.any(), WarpgroupFault.DESCRIPTORS_DIFFER)
             descriptor.set(first.to(i64))
         return descriptor.get()
 
     def _flag(self, flag: int) -> Value:
-        return (self.words.get(_FLAGS) & flag).differs(0).to(U64).to(i64)
+        return (self.words.get(_FLAGS) & flag).differs(0).to(u64).to(i64)
 
     def _gather_a(self) -> None:
         """Write A into the stage as rows: from its descriptor, or from registers."""
@@ -197,10 +281,13 @@ class _Writer:
             signs = sum(1 << (place + bits - 1) for place in range(0, 32, max(bits, 8))) if bits > 1 else 0
             sign = self._flag(NEGATE_A) * signs
             places = self._places(self.words.get(_COLUMNS))
-            call(
-                code,
+            code.invoke(
                 wgmma_operands.a_from_registers(code.module),
-                [code["frame"], places, sign, self._at("a"), self._pitch_of_a * form.bits // 8],
+                code["frame"],
+                places,
+                sign,
+                self._at("a"),
+                self._pitch_of_a * form.bits // 8,
             )
             return
         grid = grid_of(ROWS, form.packed_k, form.bits, self.majors["a"])
@@ -222,14 +309,14 @@ class _Writer:
         function = wgmma_operands.gather(code.module, self.form.bits, major, turned=not lines_are_rows)
         values = [code["frame"], self.words.get(_SITE), self._descriptor(operand), groups, pieces]
         self._tell_read(values, major, number=int(name == "b"))
-        stop_unless_zero(code, call(code, function, [*values, self._at(name), pitch, flipped]))
+        code.invoke_or_stop(function, *values, self._at(name), pitch, flipped)
 
     def _tell_read(self, values: list[Value], major: str, number: int) -> None:
         """Tell a checked launch which matrix is about to be read: A is number 0, B is number 1."""
         code, hook = self.code, self.code.block.get(BlockRecord.operand_hook)
         with code.when(hook.differs(0)):
             facts = (code.constant(i64, fact) for fact in (int(major == "MN"), number))
-            call_function(code, hook, *values, *facts)
+            code.invoke(hook, *values, *facts)
 
     def _places(self, n: Value) -> Value:
         """Return the address of the offsets of registers behind those of D."""
@@ -240,7 +327,7 @@ class _Writer:
         """Write B into the stage as [k][column], zeros in the columns that fill its last strip."""
         code, form = self.code, self.form
         with code.when(n.differs(self.columns)):
-            zero_bytes(code, self._at("b"), self.columns * (form.k * form.bits // 8))
+            code.zero_bytes(self._at("b"), self.columns * (form.k * form.bits // 8))
         # Lines are taken by eights, and a piece of an MN-major matrix has eight elements.
         grid = grid_of(LINES_TOGETHER, form.k, form.bits, self.majors["b"])
         if self.majors["b"] == "K":
@@ -256,13 +343,13 @@ class _Writer:
             with added:
                 self._move_sums(wgmma_operands.accumulators_in, frame, n)
             with replaced:
-                zero_bytes(code, self._at("total"), self.columns * (WARP_ROWS * 4))
+                code.zero_bytes(self._at("total"), self.columns * (WARP_ROWS * 4))
 
     def _move_sums(self, move: Callable[[ir.Module, int], ir.Function], frame: Value, n: Value) -> None:
         """Write the move of a warp's accumulators, to the stage or back."""
         function = move(self.code.module, self.instruction.d.slot_bits)
         places = self.words.address + _PLACES
-        call(self.code, function, [frame, places, n >> 3, self._at("total"), self.columns])
+        self.code.invoke(function, frame, places, n >> 3, self._at("total"), self.columns)
 
 
 @lru_cache(maxsize=8)

@@ -10,7 +10,7 @@ from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Type, Value, f32, i64, u16, u32, u64
 from lanewise.layout import Layout
 from lanewise.machine import abi
-from lanewise.machine.abi import BlockAnswer, BlockRecord, FaultKind, LaunchRecord
+from lanewise.machine.abi import BlockRecord, FaultKind, LaunchRecord
 from lanewise.machine.codegen.function_code import (
     BlockCode,
     FunctionCode,
@@ -215,9 +215,3 @@ def accumulators_in(module: ir.Module, slot_bits: int) -> ir.Function:
 def accumulators_out(module: ir.Module, slot_bits: int) -> ir.Function:
     """Return `out(frame, places, tiles, matrix, pitch)`: rows of sums back to a warp's accumulators."""
     return _accumulators(module, f"wgmma {slot_bits}-bit accumulators out", slot_bits, "out")
-
-
-def stop_unless_zero(code: BlockCode, answer: Value) -> None:
-    """Write that the launch stops if a function has recorded a fault."""
-    with code.when(answer.differs(0)):
-        code.give(BlockAnswer.STOPPING)

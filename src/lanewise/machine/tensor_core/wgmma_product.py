@@ -20,7 +20,7 @@ from lanewise.isa import Instruction
 from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Type, Value, f32, i16, i64, u32, u64
 from lanewise.machine import abi
-from lanewise.machine.codegen.function_code import BlockCode, FunctionCode, Record, call, shared_code
+from lanewise.machine.codegen.function_code import BlockCode, FunctionCode, Record, shared_code
 from lanewise.machine.codegen.register_shuffles import Registers
 from lanewise.machine.tensor_core.sparsity_and_scales import Selections
 from lanewise.machine.tensor_core.wgmma_operands import WARP_ROWS, warp_frames
@@ -169,8 +169,7 @@ class Product:
         group = stage + (code.frame.get(abi.WarpFrame.index) >> 2) * GROUP_BYTES
         self.at = {name: stage + offset for name, offset in form.stage.items()}
         self.at |= {name: group + offset for name, offset in form.gathered.items()}
-        strip = code.constant(i64, form.strip)
-        self.strips = Value(code, i64, code.builder.sdiv(columns.handle, strip.handle))
+        self.strips = columns // code.constant(i64, form.strip)
         #: Elements of K in a row of A, as the kernel takes it, where it lies, and the bytes of a row.
         self.pitch = form.chain * form.packed_k
         self.a, self.row_bytes = self.at["a"], self.pitch * form.bits // 8
@@ -183,11 +182,11 @@ class Product:
         `places` is the address of the offset of the metadata's register.
         """
         at = self.at
-        values: list[Value | int] = [self.code["frame"], selector, places]
-        values += [at[name] for name in ("metadata", "a", "packed", "dense")]
+        matrices = [at[name] for name in ("metadata", "a", "packed", "dense")]
         self.pitch = self.form.k
         self.a, self.row_bytes = at["dense"], self.pitch * _element_type(self.form).bits // 8
-        return call(self.code, _spread(self.code.module, self.form), values).differs(0)
+        spread = _spread(self.code.module, self.form)
+        return self.code.invoke(spread, self.code["frame"], selector, places, *matrices).differs(0)
 
     def prepare(self) -> None:
         """Write A and B as the kernel takes them: decoded, widened, in strips."""
@@ -196,9 +195,9 @@ class Product:
             given = at | {"ldb": self.columns, "blocks": self._blocks, "last": self.strips}
             call_kernel(code, self.entry.get(abi.MmaEntry.pack_b), fused_kernel.PACK_B, given)
             return
-        call(code, _in_strips(code.module, form), [code["frame"], at["b"], at["b_elements"], self.strips])
+        code.invoke(_in_strips(code.module, form), code["frame"], at["b"], at["b_elements"], self.strips)
         if not form.binary and not form.model.sparse:
-            call(code, _widened(code.module, form), [code["frame"], at["a"], at["a_elements"]])
+            code.invoke(_widened(code.module, form), code["frame"], at["a"], at["a_elements"])
             self.a, self.row_bytes = at["a_elements"], form.k * 2
         Record(code, at["zero"]).set(0, 0)
 

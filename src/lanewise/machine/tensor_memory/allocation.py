@@ -8,20 +8,11 @@ here: on hardware the blocks that a multiprocessor runs at a time share them.
 """
 
 from lanewise.jit import ir
-from lanewise.jit.simd import Pointer, Value
+from lanewise.jit.simd import Pointer, Value, u32, u64
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, FaultKind, LaunchRecord, WarpFrame
 from lanewise.machine.codegen.cluster_scheduler import release_waiting
-from lanewise.machine.codegen.function_code import (
-    U32,
-    U64,
-    BlockCode,
-    FunctionCode,
-    Kernel,
-    Record,
-    call,
-    shared_code,
-)
+from lanewise.machine.codegen.function_code import BlockCode, FunctionCode, Kernel, Record, shared_code
 from lanewise.machine.codegen.tensor_pipe import is_paired, other_block
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step
 from lanewise.machine.program.memory_accesses import accesses
@@ -61,26 +52,17 @@ def uniform(code: BlockCode, words: Record, operand: int, wrong: Wrong) -> Value
     register = words.get(operand)
     number = code.variable(words.get(operand + 8))
     with code.when(register.differs(0)):
-        lanes = code.frame.get(register, U32, abi.LANES)
-        first = code.frame.get(register, U32)
+        lanes = code.frame.get(register, u32, abi.LANES)
+        first = code.frame.get(register, u32)
         with code.when(lanes.differs(first.spread(abi.LANES)).any()):
-            fault(code, words, wrong, first.to(U64))
-        number.set((first.to(U64).to(number.type) + words.get(operand + 8)) & 0xFFFFFFFF)
+            fault(code, words, wrong, first.to(u64))
+        number.set((first.to(u64).to(number.type) + words.get(operand + 8)) & 0xFFFFFFFF)
     return number.get()
 
 
 def fault(code: BlockCode, words: Record, why: Wrong, number: Value | int) -> None:
     """Stop the launch: something is wrong with tensor memory."""
     code.fault(FaultKind.TENSOR_MEMORY, words.get(_SITE), 0, number, int(why))
-
-
-def whole_warp(code: BlockCode, words: Record) -> None:
-    """Return from a step that no lane executes, and stop the launch if only some lanes do."""
-    active = code["active"].to(U32)
-    with code.when(active.equals(0)):
-        code.give(0)
-    with code.when(active.differs(-1)):
-        code.fault(FaultKind.DIVERGENCE, words.get(_SITE))
 
 
 def allocator_of(code: FunctionCode, block: Record) -> Record:
@@ -108,9 +90,9 @@ def try_to_allocate(code: BlockCode, operands: Value) -> Value:
     If they are granted, the first one is in `barrier_result` of the warp's frame.
     """
     function = shared_code(code.module, "allocate_columns", ("operands",), _write_allocate, quickly=True)
-    answer = call(code, function, [code["frame"], operands])
+    answer = code.invoke(function, code["frame"], operands)
     known = answer.equals(GRANTED) | answer.equals(WAITING)
-    return known.select(answer, code.constant(U32, FAULT))
+    return known.select(answer, code.constant(u32, FAULT))
 
 
 def _write_allocate(code: BlockCode) -> None:
@@ -170,7 +152,7 @@ def _allocate_for_pair(code: BlockCode, words: Record, own: Record, columns: Val
 
 def _grant(code: BlockCode, first: Value) -> None:
     """Leave the first column that was allocated in the frame, and return."""
-    code.frame.pointer(WarpFrame.barrier_result, U32).store(first.to(U32).spread(abi.LANES))
+    code.frame.pointer(WarpFrame.barrier_result, u32).store(first.to(u32).spread(abi.LANES))
     code.give(GRANTED)
 
 
@@ -223,7 +205,7 @@ def lower(code: BlockCode, op: Op) -> None:
         (located,) = accesses(op)
         access = Access(code, op.site, reached_space(op, located), located.size, located.size, WRITE)
         host = access.host(code.address_of(located.address, lane), lane)
-        Pointer(code, U32, host).store(code.frame.get(WarpFrame.barrier_result, U32))
+        Pointer(code, u32, host).store(code.frame.get(WarpFrame.barrier_result, u32))
 
 
 # dealloc and relinquish_alloc_permit ------------------------------------------------------------------------
@@ -238,7 +220,7 @@ def dealloc_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
 
 def _write_dealloc(code: BlockCode) -> None:
     words = code.record("operands")
-    whole_warp(code, words)
+    code.demand_whole_warp(words.get(0))
     columns = uniform(code, words, _COLUMNS, Wrong.COUNTS_DIFFER)
     address = uniform(code, words, _ADDRESS, Wrong.ADDRESSES_DIFFER)
     _check_count(code, words, columns)
@@ -250,7 +232,7 @@ def _write_dealloc(code: BlockCode) -> None:
     with code.loop(UNITS) as number:  # the units of the allocation, and no others
         belongs = own.get(number * 8 + TensorAllocator.owners).equals(address + 1)
         named = ~(number < first_unit) & (number < first_unit + units)
-        is_whole.set(is_whole.get() | (belongs ^ named).to(U64).to(is_whole.type))
+        is_whole.set(is_whole.get() | (belongs ^ named).to(u64).to(is_whole.type))
     with code.when(is_whole.get().differs(0)):
         fault(code, words, Wrong.NOT_AN_ALLOCATION, address)
     _mark(code, own, address, columns, 0)
@@ -270,7 +252,7 @@ def relinquish_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
 
 def _write_relinquish(code: BlockCode) -> None:
     words = code.record("operands")
-    whole_warp(code, words)
+    code.demand_whole_warp(words.get(0))
     with code.when(words.get(_PAIRED).differs(0)):
         _need_pair(code, words)
     allocator_of(code, code.block).set(TensorAllocator.relinquished, 1)

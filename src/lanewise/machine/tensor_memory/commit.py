@@ -3,21 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lanewise.jit.simd import Type, Value, i64
+from lanewise.jit.simd import Type, Value, i64, u64
 from lanewise.machine import abi
-from lanewise.machine.abi import BlockAnswer, FaultKind, LaunchRecord, MemberRow
+from lanewise.machine.abi import FaultKind, LaunchRecord, MemberRow
 from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.codegen.cluster_scheduler import member_row
-from lanewise.machine.codegen.function_code import (
-    U32,
-    U64,
-    BlockCode,
-    FunctionCode,
-    call,
-    shared_code,
-    shared_routine,
-)
-from lanewise.machine.codegen.tensor_pipe import ISSUER, PipeOperation, fault_in, is_paired
+from lanewise.machine.codegen.function_code import BlockCode, FunctionCode, shared_code, shared_routine
+from lanewise.machine.codegen.tensor_pipe import ISSUER, PipeOperation, is_paired, tell_barrier
 from lanewise.machine.program.memory_accesses import MBARRIER_BYTES
 from lanewise.machine.program.ops import Op
 from lanewise.machine.tensor_memory.allocation import is_for_pair
@@ -38,9 +30,7 @@ def lower(code: BlockCode, op: Op) -> None:
             with code.when(~is_paired(code.block)):
                 code.fault(FaultKind.TENSOR_MEMORY, op.site, lane, blocks, int(Wrong.NO_PAIR))
         with _each_barrier(code, op, lane, blocks) as barrier:
-            answer = call(code, function, [code["frame"], op.site, lane, barrier])
-            with code.when(answer.differs(0)):
-                code.give(BlockAnswer.STOPPING)
+            code.invoke_or_stop(function, code["frame"], op.site, lane, barrier)
 
 
 @contextmanager
@@ -50,7 +40,7 @@ def _each_barrier(code: BlockCode, op: Op, lane: Value, blocks: Value) -> Iterat
     if len(op.operands) == 1:
         yield barrier
         return
-    mask = code.lane_read(op.operands[1], Type("u", 16), lane).to(U64).to(i64)
+    mask = code.lane_read(op.operands[1], Type("u", 16), lane).to(u64).to(i64)
     with code.when((mask >> blocks).differs(0)):
         code.fault(FaultKind.TENSOR_MEMORY, op.site, lane, mask, int(Wrong.MASK))
     with code.loop(blocks) as rank, code.when(((mask >> rank) & 1).differs(0)):
@@ -75,11 +65,9 @@ def _shared_address(code: BlockCode, op: Op, lane: Value) -> Value:
 
 def _write_issue(code: BlockCode) -> None:
     made, barrier = PipeOperation(code), code["barrier"]
-    numbers = [code.number(number) for number in (MBARRIER_BYTES, MBARRIER_BYTES, CLUSTER | WRITE)]
-    values = [code["frame"], barrier, *numbers, code["site"], code["lane"]]
-    host = Value(code, i64, code.builder.call(locate(code.module), [value.handle for value in values]))
-    with code.when(host.equals(0)):
-        code.give(BlockAnswer.STOPPING)
+    facts = (MBARRIER_BYTES, MBARRIER_BYTES, CLUSTER | WRITE, code["site"], code["lane"])
+    host = code.invoke(locate(code.module), code["frame"], barrier, *facts)
+    code.stop_if(host.equals(0))
     owner = member_row(code, code.block, barrier >> abi.RANK_SHIFT).get(MemberRow.block)
     made.record.set(AsyncOperation.barrier, host)
     made.record.set(AsyncOperation.barrier_address, barrier)
@@ -92,9 +80,4 @@ def _executor(code: FunctionCode) -> None:
     """`arrive(operation)`: the arrival itself."""
     operation = code.record("operation")
     owner, host = (operation.get(field) for field in (AsyncOperation.barrier_block, AsyncOperation.barrier))
-    handles = [owner.handle, host.handle]
-    wrong = Value(code, U32, code.builder.call(arrive_once(code.module), handles)).to(U64).to(i64)
-    with code.when(wrong.differs(0)):
-        address = operation.get(AsyncOperation.barrier_address)
-        fault_in(code, operation, FaultKind.MBARRIER, address, wrong - 1)
-        code.give(BlockAnswer.STOPPING)
+    tell_barrier(code, operation, code.invoke(arrive_once(code.module), owner, host))

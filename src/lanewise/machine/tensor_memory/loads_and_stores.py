@@ -16,32 +16,128 @@ from lanewise.isa.tensor_memory.load_shapes import PARTITION, SHAPES, LoadShape
 from lanewise.jit import ir
 from lanewise.jit.simd import Pointer, Type, Value, f32, u32
 from lanewise.machine import abi
-from lanewise.machine.abi import WarpFrame
+from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.arithmetic.float_bits import pick
+from lanewise.machine.async_records import STAGE_BYTES, TENSOR_PIPE, AsyncOperation, PendingOperations
 from lanewise.machine.codegen.function_code import (
     BYTE,
     BlockCode,
     FunctionCode,
     Kernel,
     Record,
-    shared,
+    routine,
     shared_code,
 )
+from lanewise.machine.codegen.pending_operations import address_of, complete_pipe, issue, tell_piped
 from lanewise.machine.codegen.register_shuffles import VECTOR, Registers, index_bits, permuted, shuffled
 from lanewise.machine.codegen.tensor_pipe import (
+    blank_operation,
     columns_are_allocated,
     lane_and_column,
     missing_column,
+    operand_of,
     tensor_word,
 )
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step
 from lanewise.machine.program.operands import MemoryOperand, Register, elements_of
 from lanewise.machine.program.ops import Op
-from lanewise.machine.tensor_memory.allocation import fault, uniform, whole_warp
+from lanewise.machine.tensor_memory.allocation import fault, uniform
 from lanewise.machine.tensor_memory.faults import Wrong
-from lanewise.machine.tensor_memory.late_stores import Move, keep, kept_move, tell_store
 from lanewise.machine.tensor_memory_records import LANE_BYTES, TENSOR_COLUMNS, TENSOR_LANES
 from lanewise.ptx import Immediate
+
+#: Bytes of a register of all lanes.
+REGISTER_BYTES = 4 * abi.LANES
+#: Operands of a store that is kept, beside its source.
+START, HALF_SPLIT, CHUNKS = range(3)
+
+
+class Move(NamedTuple):
+    """What a load or store moves: chunks from a first word on, in one half or two."""
+
+    #: The host address of the first word of tensor memory.
+    start: Value
+    #: The columns from the first half to the second.
+    half_split: Value
+    chunks: Value
+    #: Registers of a chunk.
+    together: int
+
+
+def pipe_of(warp: Value) -> Value:
+    """Return the pipe of the stores of a warp."""
+    return warp + TENSOR_PIPE + 1
+
+
+def keep(
+    code: BlockCode, site: Value, move: Move, register: Callable[[Value], Record], execute: ir.Function
+) -> None:
+    """Write that a store is kept if the launch has a schedule, and there is room for its registers.
+
+    Then it returns from the function. `execute` is the function that carries it out.
+    """
+    pending = code.block.get(BlockRecord.pending)
+    size = move.chunks * (move.together * REGISTER_BYTES)
+    with code.when(pending.differs(0)):
+        queue = Record(code, pending)
+        used = queue.get(PendingOperations.staged_bytes)
+        with code.when(~(used + size > STAGE_BYTES)):
+            place = queue.get(PendingOperations.stage) + used
+            queue.set(PendingOperations.staged_bytes, used + size)
+            with code.loop(move.chunks * move.together) as number:
+                values = register(number).get(0, u32, abi.LANES)
+                Record(code, place + number * REGISTER_BYTES).pointer(0, u32).store(values)
+            operation = _store_of(code, site, move)
+            operation.set(AsyncOperation.source, place)
+            operation.set(AsyncOperation.execute, address_of(code, execute))
+            code.give(code.invoke(issue(code.module), code["frame"], operation.address))
+
+
+def _store_of(code: BlockCode, site: Value, move: Move) -> Record:
+    """Return a store of the running warp as an operation of its pipe, without its values."""
+    operation = blank_operation(code, site, code.number(0))
+    operation.set(AsyncOperation.pipe, pipe_of(code.frame.get(WarpFrame.index)))
+    for operand, value in enumerate((move.start, move.half_split, move.chunks)):
+        operation.set(AsyncOperation.tensor_operands + 8 * operand, value)
+    return operation
+
+
+def tell_store(code: BlockCode, site: Value, move: Move) -> None:
+    """Write code that tells a trace, if there is one, of a store that took effect at once."""
+    with code.when(code.block.get(BlockRecord.piped_hook).differs(0)):
+        operation = _store_of(code, site, move)
+        operation.set(AsyncOperation.block, code.block.address)
+        operation.set(AsyncOperation.warp, code.frame.get(WarpFrame.index))
+        operation.set(AsyncOperation.issue_entry, code.block.get(BlockRecord.log_entry))
+        tell_piped(code, operation)
+
+
+def kept_move(operation: Record, together: int) -> tuple[Move, Callable[[Value], Value]]:
+    """Return what a kept store moves, and where its copied registers are, by their number."""
+    start, half_split, chunks = (operand_of(operation, field) for field in (START, HALF_SPLIT, CHUNKS))
+    source = operation.get(AsyncOperation.source)
+    return Move(start, half_split, chunks, together), lambda number: source + number * REGISTER_BYTES
+
+
+def wait_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
+    """Return tcgen05.wait::st as a shared step: the kept stores of the warp take effect."""
+    return Step(shared_code(module, "tcgen05.wait::st", STEP_ARGUMENTS, _write_wait, quickly=True), [])
+
+
+def load_wait_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
+    """Return tcgen05.wait::ld as a shared step that does nothing: loads are done; a check sees the wait."""
+    return Step(shared_code(module, "tcgen05.wait::ld", STEP_ARGUMENTS, _write_nothing, quickly=True), [])
+
+
+def _write_nothing(code: BlockCode) -> None:
+    code.give(0)
+
+
+def _write_wait(code: BlockCode) -> None:
+    with code.when((code["active"].equals(0)) | code.block.get(BlockRecord.pending).equals(0)):
+        code.give(0)
+    code.stop_if(complete_pipe(code, code.block, pipe_of(code.frame.get(WarpFrame.index))).differs(0))
+
 
 #: Operands of the step: the site, then as a register's offset (0: none) and a number the address; the columns
 #: from the first to the second half, how many chunks there are, and the offsets of the registers.
@@ -164,7 +260,7 @@ def _mover(module: ir.Module, form: Form) -> ir.Function:
 
     def write(code: BlockCode) -> None:
         module, words = code.module, code.record("operands")
-        whole_warp(code, words)
+        code.demand_whole_warp(words.get(0))
         move = _checked_move(code, form, words)
         if form.storing:
             keep(code, words.get(0), move, lambda number: _data(code, words, number), _kept(module, form))
@@ -178,13 +274,11 @@ def _mover(module: ir.Module, form: Form) -> ir.Function:
 def _kept(module: ir.Module, form: Form) -> ir.Function:
     """Return the function that carries out a store that was kept."""
 
-    def write(module: ir.Module, name: str) -> None:
-        code = FunctionCode(module, name, ("operation",), ir.WORD, "")
+    def write(code: FunctionCode) -> None:
         move, register = kept_move(code.record("operation"), form.together)
         _move(code, form, move, register)
-        code.give(0)
 
-    return shared(module, f"execute {form.name}", ir.FunctionType(ir.WORD, [ir.LONG]), write, quickly=True)
+    return routine(module, f"execute {form.name}", ("operation",), write, quickly=True)
 
 
 def _data(code: BlockCode, words: Record, number: Value) -> Record:
@@ -314,7 +408,7 @@ def _reducing(module: ir.Module, op: Op, form: Form) -> ir.Function:
 
     def write(code: BlockCode) -> None:
         words = code.record("operands")
-        whole_warp(code, words)
+        code.demand_whole_warp(words.get(0))
         _move(code, form, _checked_move(code, form, words), lambda number: _data(code, words, number).address)
         count = words.get(_CHUNKS) * form.together
 

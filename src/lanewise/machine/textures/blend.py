@@ -9,9 +9,9 @@ rounded to the nearest f32 (of f16 texels: f16), ties away from zero. Subnormal 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lanewise.jit.simd import Type, Value, f32, f64, i64
+from lanewise.jit.simd import Type, Value, f32, f64, i64, u32
 from lanewise.machine.arithmetic.small_floats import to_odd, two_sum
-from lanewise.machine.codegen.function_code import U32, FunctionCode, Record
+from lanewise.machine.codegen.function_code import FunctionCode, Record
 from lanewise.machine.texture_records import ElementKind, TextureRow
 
 U64 = Type("u", 64)
@@ -81,7 +81,7 @@ def blended_integers(
     least = code.constant(i64, -32767)
     rounded = (rounded < least).select(least, rounded)
     most = signed.select(code.constant(f32, 32767.0), code.constant(f32, 65535.0))
-    return Value(code, f32, code.builder.fdiv(rounded.to(f32).handle, most.handle)).view(U32)
+    return Value(code, f32, code.builder.fdiv(rounded.to(f32).handle, most.handle)).view(u32)
 
 
 def blended(
@@ -105,9 +105,9 @@ def blended(
         up, down = up | other.is_positive_infinity, down | other.is_negative_infinity
         negative = negative & other.all_negative
     finite = halves.select(_rounded_half(code, total, negative), _rounded(code, total, negative))
-    nan = halves.select(code.constant(U32, _HALF_NAN), code.constant(U32, _NAN))
-    word = up.select(code.constant(U32, _INFINITY), finite)
-    word = down.select(code.constant(U32, _INFINITY | 1 << 31), word)
+    nan = halves.select(code.constant(u32, _HALF_NAN), code.constant(u32, _NAN))
+    word = up.select(code.constant(u32, _INFINITY), finite)
+    word = down.select(code.constant(u32, _INFINITY | 1 << 31), word)
     return (is_nan | (up & down)).select(nan, word)
 
 
@@ -122,7 +122,7 @@ def _plane(
     false, true = (code.constant(Type("u", 1), number) for number in (0, 1))
     is_nan, up, down, negative = false, false, false, true
     exponents = []
-    largest = code.constant(U32, 0)
+    largest = code.constant(u32, 0)
     for word, part, counts in zip(words, parts, counting, strict=True):
         exponent = (word >> 23) & 0xFF
         exponents.append(exponent)
@@ -134,8 +134,8 @@ def _plane(
     total = code.constant(i64, 0)
     for word, part, exponent in zip(words, parts, exponents, strict=True):
         significand = ((word & 0x7FFFFF) | 1 << 23).to(U64) << _GUARD
-        far = (exponent > largest).select(code.constant(U32, 0), largest - exponent)
-        shift = (far > 63).select(code.constant(U32, 63), far)
+        far = (exponent > largest).select(code.constant(u32, 0), largest - exponent)
+        shift = (far > 63).select(code.constant(u32, 63), far)
         aligned = significand >> shift.to(U64)
         aligned = halves.select((aligned >> _SHORTER) << _SHORTER, aligned).to(i64)
         aligned = exponent.equals(0).select(code.constant(i64, 0), aligned)
@@ -155,11 +155,11 @@ def _rounded(code: FunctionCode, total: Value, negative: Value, fewer: int = 0) 
     bits = total.view(U64)
     magnitude = bits & ((1 << 63) - 1)
     shorter = ((magnitude + (1 << (28 + fewer))) >> (29 + fewer)) << fewer
-    sign = ((bits >> 63) << 31).to(U32)
+    sign = ((bits >> 63) << 31).to(u32)
     least = (1023 - 126) << 23
-    word = (shorter - ((1023 - 127) << 23)).to(U32)
-    zero_sign = negative.select(code.constant(U32, 1 << 31), 0)
-    word = (shorter < least).select(code.constant(U32, 0), word) | sign
+    word = (shorter - ((1023 - 127) << 23)).to(u32)
+    zero_sign = negative.select(code.constant(u32, 1 << 31), 0)
+    word = (shorter < least).select(code.constant(u32, 0), word) | sign
     return magnitude.equals(0).select(zero_sign, word)
 
 

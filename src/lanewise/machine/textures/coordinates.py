@@ -1,8 +1,8 @@
 """Texture coordinates in compiled code: which texels a coordinate stands for, and with which weight."""
 
-from lanewise.jit.simd import Value, f32, f64, i64
+from lanewise.jit.simd import Value, f32, f64, i64, u32
 from lanewise.machine.arithmetic.small_floats import is_nan
-from lanewise.machine.codegen.function_code import U32, FunctionCode, Record
+from lanewise.machine.codegen.function_code import FunctionCode, Record
 from lanewise.machine.texture_records import AddressMode, TextureRow
 
 #: Bits of fraction that a coordinate has for the linear filter.
@@ -19,7 +19,7 @@ def cube_face(code: FunctionCode, x: Value, y: Value, z: Value) -> tuple[Value, 
     others. Of equal magnitudes z comes first, then y.
     """
     sign_bit = 0x80000000
-    magnitudes = [(coordinate.view(U32) & (sign_bit - 1)).view(f32) for coordinate in (x, y, z)]
+    magnitudes = [(coordinate.view(u32) & (sign_bit - 1)).view(f32) for coordinate in (x, y, z)]
     along_z = (magnitudes[2] >= magnitudes[0]) & (magnitudes[2] >= magnitudes[1])
     along_y = magnitudes[1] >= magnitudes[0]
 
@@ -28,13 +28,13 @@ def cube_face(code: FunctionCode, x: Value, y: Value, z: Value) -> tuple[Value, 
 
     def signed(number: Value, like: Value, flip: int = 0) -> Value:
         """Return a number whose sign changes where another one is negative."""
-        return (number.view(U32) ^ ((like.view(U32) ^ flip) & sign_bit)).view(f32)
+        return (number.view(u32) ^ ((like.view(u32) ^ flip) & sign_bit)).view(f32)
 
     down = signed(y, code.constant(f32, -1.0))
     horizontal = chosen(signed(z, x, sign_bit), x, signed(x, z))
     vertical = chosen(down, signed(z, y), down)
     first = chosen(*(code.constant(i64, face) for face in (0, 2, 4)))
-    face = first + (chosen(x, y, z).view(U32) >> 31).to(i64)
+    face = first + (chosen(x, y, z).view(u32) >> 31).to(i64)
 
     def place(number: Value) -> Value:
         divided = Value(code, f32, code.builder.fdiv(number.handle, chosen(*magnitudes).handle))
@@ -51,7 +51,7 @@ def texel_coordinate(code: FunctionCode, row: Record, axis: int, coordinate: Val
     """
     size = row.get(TextureRow.size + 8 * axis).to(f64)
     steps = row.get(TextureRow.coordinate_steps + 8 * axis).to(f64)
-    tiny = (coordinate.view(U32) & 0x7F800000).equals(0)
+    tiny = (coordinate.view(u32) & 0x7F800000).equals(0)
     wide = (tiny | is_nan(coordinate)).select(code.constant(f64, 0.0), coordinate.to(f64))
     whole = code.intrinsic("floor", f64, [wide * steps])
     period = steps * 2.0

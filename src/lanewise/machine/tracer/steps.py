@@ -11,14 +11,13 @@ from lanewise.jit.simd import Value
 from lanewise.machine.abi import LANES
 from lanewise.machine.checker.steps import CheckerSteps, release
 from lanewise.machine.codegen.function_code import FunctionCode, Record
-from lanewise.machine.codegen.instrumentation import BarrierHook
-from lanewise.machine.codegen.threaded_code import Step, Word, guard_words
+from lanewise.machine.codegen.threaded_code import BarrierHook, Step, Word, guard_words
 from lanewise.machine.program.basic_blocks import BasicBlock
 from lanewise.machine.program.instruction_record import Level, Size
 from lanewise.machine.program.memory_accesses import tile_lines
 from lanewise.machine.program.operands import Register, Symbol
 from lanewise.machine.program.ops import Op, Program
-from lanewise.machine.tracer import async_code, step_code
+from lanewise.machine.tracer import step_code
 from lanewise.machine.tracer.points import WINDOWS, LoggedAccess, Point, Points
 from lanewise.machine.warp_ops.addresses import GENERIC, WRITE
 from lanewise.ptx import Immediate
@@ -50,8 +49,8 @@ class TracerSteps:
         words: list[Word] = []
         if guarded is None:
             self.block, self.end_is_logged = block, False
-            async_code.written(data)  # the launch gives the addresses of both to each block
-            async_code.copied(data)
+            step_code.written(data)  # the launch gives the addresses of both to each block
+            step_code.copied(data)
             function = self.points.of_function(block)
             if function is not None:
                 words += self._enter(data, function, None) + self._leave(data, function)

@@ -19,10 +19,10 @@ from lanewise.machine.checker.schedules import RunSchedule
 from lanewise.machine.compile.compiled import TRACED, ReadyKernels
 from lanewise.machine.errors import KernelFault
 from lanewise.machine.runtime.state import BlockState
-from lanewise.machine.tracer.async_code import ASYNC_WRITTEN, COPY_KEPT
 from lanewise.machine.tracer.log import Log, cluster_member
 from lanewise.machine.tracer.points import Points
 from lanewise.machine.tracer.records import BlockChoice, EntryHeader, TracerRecord
+from lanewise.machine.tracer.step_code import ASYNC_WRITTEN, COPY_KEPT
 from lanewise.machine.tracer.steps import TracerSteps
 from lanewise.machine.tracer.tensor_log import TensorLog
 from lanewise.ptx import Function, Module, Shape

@@ -4,11 +4,10 @@ The addresses of a warp are checked together where they lie in one array; `load_
 """
 
 from lanewise.jit import ir
-from lanewise.jit.simd import Value, i64
+from lanewise.jit.simd import Value, i64, u64
 from lanewise.machine import abi
 from lanewise.machine.abi import (
     AllocationRow,
-    BlockAnswer,
     BlockRecord,
     CacheEntry,
     FaultKind,
@@ -16,15 +15,7 @@ from lanewise.machine.abi import (
     MemberRow,
     WarpFrame,
 )
-from lanewise.machine.codegen.function_code import (
-    BYTE,
-    U64,
-    BlockCode,
-    FunctionCode,
-    Record,
-    record_fault,
-    shared_routine,
-)
+from lanewise.machine.codegen.function_code import BYTE, BlockCode, FunctionCode, Record, shared_routine
 from lanewise.machine.codegen.lane_vectors import BOOL
 from lanewise.machine.program.memory_accesses import LocatedAccess
 from lanewise.machine.program.ops import Op
@@ -47,11 +38,11 @@ def locate(code: FunctionCode) -> None:
     warp = code.record("frame")
     block = warp.at(WarpFrame.block)
     launch = block.at(BlockRecord.launch)
-    address, size, flags = code["address"].to(U64), code["size"].to(U64), code["flags"]
-    misaligned = (address & (code["alignment"].to(U64) - 1)).differs(0)
+    address, size, flags = code["address"].to(u64), code["size"].to(u64), code["flags"]
+    misaligned = (address & (code["alignment"].to(u64) - 1)).differs(0)
 
     def fail(kind: FaultKind) -> None:
-        record_fault(code, block, kind, code["site"], code["lane"], address, size)
+        code.record_fault(block, kind, code["site"], code["lane"], address, size)
         code.give(0)
 
     def inside(offset: Value, limit: Value) -> Value:
@@ -60,11 +51,11 @@ def locate(code: FunctionCode) -> None:
     def in_cluster(shared: Value) -> None:
         """Return the host address of an address in the shared memory of any block of the cluster."""
         rank, offset = shared >> abi.RANK_SHIFT, shared & abi.OFFSET_MASK
-        with code.when(~(rank < launch.get(LaunchRecord.cluster_blocks).to(U64))):
+        with code.when(~(rank < launch.get(LaunchRecord.cluster_blocks).to(u64))):
             fail(FaultKind.BAD_RANK)
             _dead(code)
         row = Record(code, block.get(BlockRecord.members) + rank.to(i64) * MemberRow.BYTES)
-        with code.when(inside(offset, row.get(MemberRow.bytes, U64))):
+        with code.when(inside(offset, row.get(MemberRow.bytes, u64))):
             code.give(row.get(MemberRow.shared) + offset.to(i64))
         exited = row.get(MemberRow.bytes).equals(0) & launch.get(LaunchRecord.shared_bytes).differs(0)
         with code.when(exited):
@@ -85,14 +76,14 @@ def locate(code: FunctionCode) -> None:
         local = address - abi.LOCAL_WINDOW
         with code.when(local < abi.WINDOW_BYTES):
             bytes_each = launch.get(LaunchRecord.local_bytes)
-            with code.when(inside(local, bytes_each.to(U64))):
+            with code.when(inside(local, bytes_each.to(u64))):
                 thread = warp.get(WarpFrame.index) * abi.LANES + code["lane"]
                 code.give(block.get(BlockRecord.local) + thread * bytes_each + local.to(i64))
             fail(FaultKind.OUT_OF_BOUNDS)
             _dead(code)
         parameter = address - abi.PARAM_WINDOW
         with code.when(parameter < abi.WINDOW_BYTES):
-            readable = inside(parameter, launch.get(LaunchRecord.parameter_bytes).to(U64)) & (
+            readable = inside(parameter, launch.get(LaunchRecord.parameter_bytes).to(u64)) & (
                 flags & WRITE
             ).equals(0)
             with code.when(readable):
@@ -103,8 +94,8 @@ def locate(code: FunctionCode) -> None:
     read_only = code.variable(code.constant(BOOL, 0))
     with code.loop(launch.get(LaunchRecord.allocation_count)) as number:
         entry = Record(code, table.address + number * AllocationRow.BYTES)
-        offset = address - entry.get(AllocationRow.first, U64)
-        with code.when(inside(offset, entry.get(AllocationRow.size, U64))):
+        offset = address - entry.get(AllocationRow.first, u64)
+        with code.when(inside(offset, entry.get(AllocationRow.size, u64))):
             refused = (flags & WRITE).differs(0) & entry.get(AllocationRow.writable).equals(0)
             with code.when(refused):  # a later row may have the part of it that can be written
                 read_only.set(code.constant(BOOL, 1))
@@ -156,31 +147,31 @@ class Access:
 
     def window(self, address: Value) -> tuple[Value, Value, Value]:
         """Return the range that an address most likely lies in: first address, bytes, host address."""
-        code, zero = self.code, self.code.constant(U64, 0)
+        code, zero = self.code, self.code.constant(u64, 0)
         if self.space in ("shared", SHARED_CLUSTER):
             return (
-                self.block.get(BlockRecord.shared_first, U64),
-                self.launch.get(LaunchRecord.shared_bytes).to(U64),
+                self.block.get(BlockRecord.shared_first, u64),
+                self.launch.get(LaunchRecord.shared_bytes).to(u64),
                 self.block.get(BlockRecord.shared),
             )
         if self.space == "local":
             local_bytes = self.launch.get(LaunchRecord.local_bytes)
             first_lane = code.frame.get(WarpFrame.index) * abi.LANES * local_bytes
-            return zero, local_bytes.to(U64), self.block.get(BlockRecord.local) + first_lane
+            return zero, local_bytes.to(u64), self.block.get(BlockRecord.local) + first_lane
         if self.space == "param":
             return (
                 zero,
-                self.launch.get(LaunchRecord.parameter_bytes).to(U64),
+                self.launch.get(LaunchRecord.parameter_bytes).to(u64),
                 self.launch.get(LaunchRecord.parameters),
             )
         cache = Record(code, self.block.get(BlockRecord.caches) + code.number(self.site) * CacheEntry.BYTES)
-        cached = cache.get(CacheEntry.first, U64), cache.get(CacheEntry.size, U64), cache.get(CacheEntry.host)
+        cached = cache.get(CacheEntry.first, u64), cache.get(CacheEntry.size, u64), cache.get(CacheEntry.host)
         if self.space != "generic":
             return cached
         shared = (address - abi.SHARED_WINDOW) < abi.WINDOW_BYTES
         others = (
-            self.block.get(BlockRecord.shared_first, U64) + abi.SHARED_WINDOW,
-            self.launch.get(LaunchRecord.shared_bytes).to(U64),
+            self.block.get(BlockRecord.shared_first, u64) + abi.SHARED_WINDOW,
+            self.launch.get(LaunchRecord.shared_bytes).to(u64),
             self.block.get(BlockRecord.shared),
         )
         first, limit, start = (shared.select(mine, other) for mine, other in zip(others, cached, strict=True))
@@ -190,26 +181,26 @@ class Access:
         """Return the host address of a device address; a bad one stops the launch."""
         code, size = self.code, self.size
         if self.space == "shared":
-            offset = address - self.block.get(BlockRecord.shared_first, U64)
-            self._checked(offset, self.launch.get(LaunchRecord.shared_bytes).to(U64), address, lane, size)
+            offset = address - self.block.get(BlockRecord.shared_first, u64)
+            self._checked(offset, self.launch.get(LaunchRecord.shared_bytes).to(u64), address, lane, size)
             return Record(code, self.block.get(BlockRecord.shared) + offset.to(i64)).handle
         if self.space == SHARED_CLUSTER:
-            offset = address - self.block.get(BlockRecord.shared_first, U64)
-            known = self._inside(offset, self.launch.get(LaunchRecord.shared_bytes).to(U64), address)
+            offset = address - self.block.get(BlockRecord.shared_first, u64)
+            known = self._inside(offset, self.launch.get(LaunchRecord.shared_bytes).to(u64), address)
             host = self.block.get(BlockRecord.shared) + offset.to(i64)
             return self._known_or_located(address, lane, known, host)
         if self.space == "local":
             local_bytes = self.launch.get(LaunchRecord.local_bytes)
-            self._checked(address, local_bytes.to(U64), address, lane, size)
+            self._checked(address, local_bytes.to(u64), address, lane, size)
             thread = code.frame.get(WarpFrame.index) * abi.LANES + lane
             return Record(
                 code, self.block.get(BlockRecord.local) + thread * local_bytes + address.to(i64)
             ).handle
         if self.space == "param":
-            self._checked(address, self.launch.get(LaunchRecord.parameter_bytes).to(U64), address, lane, size)
+            self._checked(address, self.launch.get(LaunchRecord.parameter_bytes).to(u64), address, lane, size)
             return Record(code, self.launch.get(LaunchRecord.parameters) + address.to(i64)).handle
         cache = Record(code, self.block.get(BlockRecord.caches) + code.number(self.site) * CacheEntry.BYTES)
-        offset, limit = address - cache.get(CacheEntry.first, U64), cache.get(CacheEntry.size, U64)
+        offset, limit = address - cache.get(CacheEntry.first, u64), cache.get(CacheEntry.size, u64)
         known = self._inside(offset, limit, address)
         return self._known_or_located(address, lane, known, cache.get(CacheEntry.host) + offset.to(i64))
 
@@ -225,15 +216,9 @@ class Access:
         code = self.code
         place = code.variable(host)
         with code.when(~known):
-            numbers = [code.number(n) for n in (self.size, self.alignment, self.flags, self.site)]
-            values = [code["frame"], address.to(i64), *numbers, lane]
-            located = Value(
-                code,
-                i64,
-                code.builder.call(locate(code.module), [value.handle for value in values]),
-            )
-            with code.when(located.equals(0)):
-                code.give(BlockAnswer.STOPPING)
+            facts = (self.size, self.alignment, self.flags, self.site, lane)
+            located = code.invoke(locate(code.module), code["frame"], address.to(i64), *facts)
+            code.stop_if(located.equals(0))
             place.set(located)
         return code.builder.inttoptr(place.get().handle, BYTE)
 
@@ -249,7 +234,7 @@ class Window:
         self.shift = start - self.first.to(i64)
         # In an empty window no address is good, since no offset is below 0.
         fits = limit >= access.size
-        self.end = fits.select(limit - (access.size - 1), code.constant(U64, 0))
+        self.end = fits.select(limit - (access.size - 1), code.constant(u64, 0))
         self.local_bytes = access.launch.get(LaunchRecord.local_bytes) if access.space == "local" else None
 
     def bad(self, addresses: Value) -> Value:

@@ -81,9 +81,7 @@ def _small(op: Op, name: str, fmt: str, words: list[Value]) -> Value:
 
 def lower(code: BlockCode, op: Op) -> None:
     """Lower atom and red, lane after lane."""
-    name = next((modifier for modifier in op.modifiers if modifier in OPERATIONS), "")
-    if not name:
-        raise op.unsupported("it names no operation")
+    name = op.one_of(OPERATIONS, "it names no operation")
     (located,) = accesses(op)
     fmt = op.types[-1]
     destination: ResolvedOperand = op.operands[0] if op.record.role(0) is Role.DEFINED else Sink()

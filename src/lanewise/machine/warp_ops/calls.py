@@ -7,10 +7,10 @@ together. If a lane may be in it more than once, its registers are saved on the 
 from collections.abc import Callable
 
 from lanewise.jit import ir
-from lanewise.jit.simd import Type, Value, i64
+from lanewise.jit.simd import Type, Value, i64, u32, u64
 from lanewise.machine import abi
 from lanewise.machine.abi import FaultKind
-from lanewise.machine.codegen.function_code import U32, U64, BlockCode, Record, call
+from lanewise.machine.codegen.function_code import BlockCode, Record
 from lanewise.machine.program.basic_blocks import callees
 from lanewise.machine.program.operands import (
     IndirectCallee,
@@ -34,7 +34,7 @@ def local_memory(code: BlockCode, lane: Value, offset: int | Value) -> Record:
 def _parameter_memory(code: BlockCode, op: Op, symbol: Symbol | StackVariable, lane: Value) -> Record:
     """Return a parameter in local memory as a record."""
     if isinstance(symbol, StackVariable):
-        start = code.lane_read(symbol.register, U64, lane).to(i64)
+        start = code.lane_read(symbol.register, u64, lane).to(i64)
         return local_memory(code, lane, start + symbol.address)
     if symbol.space != "local":
         raise op.unsupported("what it passes is no parameter")
@@ -117,17 +117,17 @@ def enter(
         def push() -> None:
             if callee.base is None:
                 return
-            used = code.lane_read(program.stack, U64, lane).to(i64)
+            used = code.lane_read(program.stack, u64, lane).to(i64)
             top = used + (callee.saved + callee.size)
             with code.when(top > abi.STACK_BYTES):
                 code.fault(FaultKind.STACK, op.site, lane)
             start = used + program.stack_base
-            call(code, _mover(code, callee, False), [code["frame"], lane, start])
-            code.lane_write(callee.base, (start + callee.saved).view(U64), lane)
-            code.lane_write(program.stack, top.view(U64), lane)
+            code.invoke(_mover(code, callee, False), code["frame"], lane, start)
+            code.lane_write(callee.base, (start + callee.saved).view(u64), lane)
+            code.lane_write(program.stack, top.view(u64), lane)
 
         _passed(code, op, arguments.elements, callee.parameters, lane, push)
-        code.lane_write(callee.link, code.constant(U32, following), lane)
+        code.lane_write(callee.link, code.constant(u32, following), lane)
 
 
 def _leave(code: BlockCode, op: Op, program: Program, callee: FunctionBody, lanes: Value) -> None:
@@ -141,9 +141,9 @@ def _leave(code: BlockCode, op: Op, program: Program, callee: FunctionBody, lane
         def pop() -> None:
             if callee.base is None:
                 return
-            start = code.lane_read(callee.base, U64, lane).to(i64) - callee.saved
-            call(code, _mover(code, callee, True), [code["frame"], lane, start])
-            code.lane_write(program.stack, (start - program.stack_base).view(U64), lane)
+            start = code.lane_read(callee.base, u64, lane).to(i64) - callee.saved
+            code.invoke(_mover(code, callee, True), code["frame"], lane, start)
+            code.lane_write(program.stack, (start - program.stack_base).view(u64), lane)
 
         _passed(code, op, callee.returns, wanted.elements, lane, pop)
 
@@ -156,7 +156,7 @@ def results(code: BlockCode, op: Op) -> None:
     if not isinstance(op.operands[1], IndirectCallee):
         _leave(code, op, program, bodies[0], code.bits(active))
         return
-    returned_from = code.frame.get(program.returned.offset, U32, abi.LANES)
+    returned_from = code.frame.get(program.returned.offset, u32, abi.LANES)
     for body in bodies:
         _leave(code, op, program, body, code.bits(active & returned_from.equals(program.bodies.index(body))))
 
@@ -170,7 +170,7 @@ def choose(code: BlockCode, op: Op, program: Program, numbers: list[int], follow
     assert isinstance(target, IndirectCallee)
     active = code.active(op)
     word = Type("u", target.register.bits)
-    addresses = code.frame.get(target.register.offset, word, abi.LANES).to(U64)
+    addresses = code.frame.get(target.register.offset, word, abi.LANES).to(u64)
     chosen = [active & addresses.equals(program.functions[name].address) for name in target.names]
     none = active
     for selected in chosen:
@@ -178,19 +178,19 @@ def choose(code: BlockCode, op: Op, program: Program, numbers: list[int], follow
     lost = code.bits(none)
     with code.when(lost.differs(0)):
         lane = code.first_lane(lost)
-        address = Value(code, U64, code.builder.extract_element(addresses.handle, lane.handle))
+        address = Value(code, u64, code.builder.extract_element(addresses.handle, lane.handle))
         code.fault(FaultKind.BAD_CALL, op.site, lane, address)
-    targets = code.constant(U32.by(abi.LANES), 0)
+    targets = code.constant(u32.by(abi.LANES), 0)
     for name, number, selected in zip(target.names, numbers, chosen, strict=True):
         enter(code, op, program, program.body(name), code.bits(selected), following)
-        targets = selected.select(code.constant(U32.by(abi.LANES), number), targets)
+        targets = selected.select(code.constant(u32.by(abi.LANES), number), targets)
     return targets
 
 
 def note_return(code: BlockCode, program: Program, body: FunctionBody, active: Value) -> None:
     """Remember which function lanes return from, for calls through registers."""
-    pointer = code.frame.pointer(program.returned.offset, U32)
-    index = code.constant(U32.by(abi.LANES), program.bodies.index(body))
+    pointer = code.frame.pointer(program.returned.offset, u32)
+    index = code.constant(u32.by(abi.LANES), program.bodies.index(body))
     pointer.store(active.select(index, pointer.load(0, abi.LANES)))
 
 
@@ -198,18 +198,18 @@ def stack(code: BlockCode, op: Op) -> None:
     """Lower alloca, stacksave and stackrestore, which use addresses in local memory."""
     program = code.kernel.program
     with code.each_lane(code.bits(code.active(op))) as lane:
-        used = code.lane_read(program.stack, U64, lane)
+        used = code.lane_read(program.stack, u64, lane)
         if op.record.opcode == "stacksave":
             code.lane_write(op.operands[0], used + program.stack_base, lane)
         else:
             if op.record.opcode == "stackrestore":
-                now = code.lane_read(op.operands[0], U64, lane) - program.stack_base
+                now = code.lane_read(op.operands[0], u64, lane) - program.stack_base
             else:
                 alignment = max([16, *(int(getattr(operand, "bits", 16)) for operand in op.operands[2:])])
                 start = (used + (program.stack_base + alignment - 1)) & -alignment
                 code.lane_write(op.operands[0], start, lane)
-                most = code.constant(U64, abi.STACK_BYTES + 1)
-                size = code.lane_read(op.operands[1], U64, lane)
+                most = code.constant(u64, abi.STACK_BYTES + 1)
+                size = code.lane_read(op.operands[1], u64, lane)
                 now = ((start + (size > most).select(most, size) + 15) & -16) - program.stack_base
             with code.when(now > abi.STACK_BYTES):
                 code.fault(FaultKind.STACK, op.site, lane)

@@ -1,26 +1,16 @@
 """Lowerings of cp.async: copies from global to shared memory, and the groups that a thread waits for.
 
 By default a copy is complete at once, which is one of the times that the PTX ISA allows it to take. A launch
-whose schedule is another one keeps it (`pending_copies.py`), unless it is shortened.
+whose schedule is another one keeps it (`codegen/pending_operations.py`), unless it is shortened.
 """
 
 from typing import NamedTuple
 
 from lanewise.jit import ir
-from lanewise.jit.simd import Pointer, Type, Value, i64
+from lanewise.jit.simd import Pointer, Type, Value, i64, u8, u32, u64
 from lanewise.machine.abi import BlockRecord, FaultKind
-from lanewise.machine.codegen import pending_copies
-from lanewise.machine.codegen.function_code import (
-    U8,
-    U32,
-    U64,
-    AddressSlot,
-    BlockCode,
-    Kernel,
-    RegisterSlot,
-    call,
-    shared_code,
-)
+from lanewise.machine.codegen.function_code import AddressSlot, BlockCode, Kernel, RegisterSlot, shared_code
+from lanewise.machine.codegen.pending_operations import commit_copies, keep_copy, wait_copies
 from lanewise.machine.codegen.threaded_code import STEP_ARGUMENTS, Step
 from lanewise.machine.program.memory_accesses import accesses
 from lanewise.machine.program.operands import MemoryOperand, Register
@@ -74,7 +64,7 @@ def step(module: ir.Module, op: Op, kernel: Kernel) -> Step | None:
         there = AddressSlot(RegisterSlot.like(to, to_offset), to_displacement)
         here = AddressSlot(RegisterSlot.like(start, from_offset), from_displacement)
         last = RegisterSlot.like(rest, shortens) if rest is not None else None
-        _copy(code, site, there, here, size, last, code["active"].to(U32))
+        _copy(code, site, there, here, size, last, code["active"].to(u32))
 
     name = f"cp.async {size} {to.bits} {start.bits} {kind}"
     function = shared_code(module, name, STEP_ARGUMENTS, write)
@@ -97,19 +87,19 @@ def _copy(
     piece = Type("u", 32).by(count // 4)
     pending = code.block.get(BlockRecord.pending).differs(0)
     with code.each_lane(active) as lane:
-        host = Pointer(code, U8, to.host(code.address_of(target, lane), lane))
+        host = Pointer(code, u8, to.host(code.address_of(target, lane), lane))
 
         def put(value: Value, host: Pointer = host) -> None:
-            code.builder.store(value.handle, host._typed(piece), align=1)
+            code.store_unaligned(value, host.handle)
 
         start = code.address_of(source, lane)
-        wanted = code.constant(U64, count)
+        wanted = code.constant(u64, count)
         if isinstance(rest, Register | RegisterSlot) and rest.is_predicate:
-            ignored = code.lane_read(rest, U8, lane)
-            wanted = ignored.select(code.constant(U64, 0), wanted)
+            ignored = code.lane_read(rest, u8, lane)
+            wanted = ignored.select(code.constant(u64, 0), wanted)
         elif rest is not None:
-            wanted = code.lane_read(rest, U32, lane).to(U64)
-            wanted = (wanted > count).select(code.constant(U64, count), wanted)
+            wanted = code.lane_read(rest, u32, lane).to(u64)
+            wanted = (wanted > count).select(code.constant(u64, count), wanted)
         full = wanted.equals(count)
         with code.when(full):
             located = whole.host(start, lane)
@@ -119,20 +109,13 @@ def _copy(
                         Value(code, i64, code.builder.ptrtoint(handle, ir.LONG))
                         for handle in (host.handle, located)
                     ]
-                    values: list[Value | int] = [code["frame"], lane, *places, code.constant(i64, count)]
-                    call(code, pending_copies.keep(code.module), values)
+                    code.invoke(keep_copy(code.module), code["frame"], lane, *places, count)
                 with at_once:
-                    put(_vector(code, located, piece))
+                    put(code.load_unaligned(located, piece))
         with code.when(~full):
             put(code.constant(piece, 0))
             with code.when(wanted.differs(0)):
                 _copy_shortened(code, site, start, wanted, count, host, lane)
-
-
-def _vector(code: BlockCode, host: ir.Operand, piece: Type) -> Value:
-    """Load a vector from an unaligned host address."""
-    pointer = code.builder.bitcast(host, piece.ir.as_pointer())
-    return Value(code, piece, code.builder.load(pointer, align=1))
 
 
 def _copy_shortened(
@@ -142,7 +125,7 @@ def _copy_shortened(
     bytewise = Access(code, site, "global", 1, 1, 0)
     with code.when((start & (count - 1)).differs(0)):
         code.fault(FaultKind.MISALIGNED, site, lane, start, count)
-    first = Pointer(code, U8, bytewise.host(start, lane))
+    first = Pointer(code, u8, bytewise.host(start, lane))
     bytewise.host(start + wanted - 1, lane)
     with code.loop(wanted.to(i64)) as byte:
         host.store(first.load(byte), byte)
@@ -153,10 +136,10 @@ def _copy_shortened(
 
 def commit_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
     """Return cp.async.commit_group as a shared step."""
-    return Step(pending_copies.commit(module), [])
+    return Step(commit_copies(module), [])
 
 
 def wait_step(module: ir.Module, op: Op, kernel: Kernel) -> Step:
     """Return cp.async.wait_group and wait_all as a shared step: how many groups may stay pending."""
     groups = op.operands[0].bits if op.operands and isinstance(op.operands[0], Immediate) else 0
-    return Step(pending_copies.wait(module), [groups if op.operands else -1])
+    return Step(wait_copies(module), [groups if op.operands else -1])

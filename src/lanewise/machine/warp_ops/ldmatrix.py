@@ -6,9 +6,9 @@ The rows' addresses are checked together; only where one is bad they are checked
 from lanewise.isa import Instruction, Operand
 from lanewise.isa.tensor_memory.copy_shapes import EXPANSIONS
 from lanewise.jit import ir
-from lanewise.jit.simd import Type, Value, i64
-from lanewise.machine.abi import BlockRecord, FaultKind
-from lanewise.machine.codegen.function_code import BYTE, U32, U64, BlockCode, Kernel, Record, shared_code
+from lanewise.jit.simd import Type, Value, i64, u8, u64
+from lanewise.machine.abi import BlockRecord
+from lanewise.machine.codegen.function_code import BYTE, BlockCode, Kernel, Record, shared_code
 from lanewise.machine.codegen.register_shuffles import (
     Registers,
     held_places,
@@ -65,11 +65,8 @@ def _mover(module: ir.Module, instruction: Instruction, operand: Operand, base_b
     name = f"{instruction.text} {base_bits}"
 
     def write(inner: BlockCode) -> None:
-        words, active = inner.record("operands"), inner["active"].to(U32)
-        with inner.when(active.equals(0)):
-            inner.give(0)
-        with inner.when(active.differs(-1)):
-            inner.fault(FaultKind.DIVERGENCE, words.get(_SITE))
+        words = inner.record("operands")
+        inner.demand_whole_warp(words.get(_SITE))
         places = [words.get(_REGISTERS + 8 * number) for number in range(operand.registers)]
         registers = Registers(inner, inner.frame.handle, places, 32)
         RowMover(inner, instruction, operand, registers, base_bits, words).write()
@@ -111,8 +108,8 @@ class RowMover:
         addresses = code.frame.get(self.base, Type("u", self.base_bits), self.count)
         addresses = addresses + self.displacement.to(addresses.type.by(1)).spread(self.count)
         if self.space != "shared":
-            addresses = addresses.to(U64)
-        window = Window(self.access, addresses.lane(0).to(U64))
+            addresses = addresses.to(u64)
+        window = Window(self.access, addresses.lane(0).to(u64))
         bad = window.bad(addresses)
         any_bad = code.intrinsic("vector.reduce.or", bad.type.by(1), [bad], of=bad.type)
         with code.builder.if_else(any_bad.equals(0).handle) as (together, apart):
@@ -125,19 +122,17 @@ class RowMover:
     def _address(self, row: Value) -> Value:
         """Return the device address of a row."""
         if not self.base_bits:  # a variable in the shared memory of the block
-            return self.displacement.to(U64) + self.code.block.get(BlockRecord.shared_first, U64)
+            return self.displacement.to(u64) + self.code.block.get(BlockRecord.shared_first, u64)
         word = Type("u", self.base_bits)
         pointer = (self.code.frame.pointer(self.base, word) + row)._typed(word)
         # Atomic, lest LLVM take it out of the vector of all addresses, which is slower than to load it.
         address = Value(self.code, word, self.code.builder.load_atomic(pointer, "monotonic", word.bits // 8))
-        return (address + self.displacement.to(word)).to(U64)
+        return (address + self.displacement.to(word)).to(u64)
 
     def _one_by_one(self) -> None:
         """Move the rows through the stack, each address checked separately."""
         code = self.code
-        with code.builder.goto_entry_block():
-            kind = ir.ArrayType(ir.IntType(8), ROW_BYTES * self.count)
-            stage = code.builder.bitcast(code.builder.alloca(kind, align=ROW_BYTES), BYTE)
+        stage = code.room(u8, ROW_BYTES * self.count, align=ROW_BYTES).handle
         rows = [code.builder.gep(stage, [code.number(ROW_BYTES * row).handle]) for row in range(self.count)]
         if self.storing:
             self._move(rows)
@@ -145,9 +140,9 @@ class RowMover:
             host = self.access.host(self._address(row), row)
             staged = code.builder.gep(stage, [(row * ROW_BYTES).handle])
             if self.storing:
-                self._put(host, self._get(staged, ROW))
+                code.store_unaligned(code.load_unaligned(staged, ROW), host)
             else:
-                self._put(staged, self._get(host, ROW))
+                code.store_unaligned(code.load_unaligned(host, ROW), staged)
         if not self.storing:
             self._move(rows)
 
@@ -162,23 +157,13 @@ class RowMover:
         if self.storing:
             for number, vector in enumerate(permuted(code, self.registers.load(word, width), bits)):
                 for index in range(together):
-                    self._put(rows[number * together + index], vector.part(index * lanes, lanes))
+                    code.store_unaligned(vector.part(index * lanes, lanes), rows[number * together + index])
             return
-        loaded = [self._get(row, word.by(lanes)) for row in rows]
+        loaded = [code.load_unaligned(row, word.by(lanes)) for row in rows]
         packed = PACKED.get(self.instruction.types[-1])
         if packed is not None:
             loaded = [_unpacked(code, row, packed) for row in loaded]
         self.registers.store(permuted(code, joined(code, loaded, together), bits))
-
-    def _get(self, address: ir.Operand, type: Type) -> Value:
-        """Load a row; the host address need not be aligned as the device address is."""
-        pointer = self.code.builder.bitcast(address, type.ir.as_pointer())
-        return Value(self.code, type, self.code.builder.load(pointer, align=1))
-
-    def _put(self, address: ir.Operand, row: Value) -> None:
-        """Store a row; the host address need not be aligned as the device address is."""
-        pointer = self.code.builder.bitcast(address, row.type.ir.as_pointer())
-        self.code.builder.store(row.handle, pointer, align=1)
 
 
 def _unpacked(code: BlockCode, row: Value, bits: int) -> Value:

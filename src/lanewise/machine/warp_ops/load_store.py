@@ -5,13 +5,10 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from lanewise.jit import ir
-from lanewise.jit.simd import Pointer, Type, Value, i64
+from lanewise.jit.simd import Pointer, Type, Value, i64, u8, u32, u64
 from lanewise.machine import abi
 from lanewise.machine.codegen.function_code import (
     BYTE,
-    U8,
-    U32,
-    U64,
     AddressSlot,
     BlockCode,
     Kernel,
@@ -54,7 +51,7 @@ def form_of(op: Op) -> Form:
     storing = located.access.writes
     data = elements_of(op.operands[located.access.data])
     name = op.types[-1]
-    element = U8 if name == "pred" else type_of(name)
+    element = u8 if name == "pred" else type_of(name)
     space = "global" if located.space == "const" else reached_space(op, located)
     if storing and space == "param":
         raise op.unsupported("parameters are read-only")
@@ -137,7 +134,7 @@ def _mover(
         address = AddressSlot(RegisterSlot.like(base, operands.get(_BASE)), operands.get(_DISPLACEMENT))
         size = element.bits // 8 * len(data)
         access = Access(code, operands.get(_SITE), space, size, size, WRITE if storing else 0)
-        Moves(code, access, address, registers, element, storing).write(code["active"].to(U32))
+        Moves(code, access, address, registers, element, storing).write(code["active"].to(u32))
 
     return shared_code(module, name, STEP_ARGUMENTS, write)
 
@@ -172,7 +169,7 @@ class Moves:
         whole = active.equals(-1)
         with code.when(active.equals(0)):
             code.give(0)
-        first = code.intrinsic("cttz", U32, [active, code.constant(Type("u", 1), 1)]).to(U64).to(i64)
+        first = code.intrinsic("cttz", u32, [active, code.constant(Type("u", 1), 1)]).to(u64).to(i64)
         window = Window(self.access, self._address(first))
         if not self.apart:
             span = self._address(code.constant(i64, lanes - 1)) - self._address(code.constant(i64, 0))
@@ -202,13 +199,13 @@ class Moves:
 
     def _address(self, lane: Value) -> Value:
         """Return one lane's address."""
-        address: Value = (self.base.load(lane) + self.displacement).to(U64)
+        address: Value = (self.base.load(lane) + self.displacement).to(u64)
         return address
 
     def _good(self, window: Window, active: Value | None = None) -> Value:
         """Return whether the addresses of some lanes (those of bits, or all) lie in the window."""
         shared = self.access.space in ("shared", SHARED_CLUSTER, "local", "param")
-        addresses = self.addresses if shared else self.addresses.to(U64)
+        addresses = self.addresses if shared else self.addresses.to(u64)
         bad = window.bad(addresses)
         if active is not None:
             bad = self.code.lanes_of(active).select(bad, 0)
@@ -263,19 +260,18 @@ class Moves:
         """Store the data of all lanes to contiguous memory."""
         code, count, lanes = self.code, len(self.data), abi.LANES
         word = Type("u", self.element.bits)
-        memory = Pointer(code, word, host)
         rows = [self._row(register).load(0, lanes).to(word) for register in self.data]
         if count == 1:
-            _put(memory, rows[0])
+            code.store_unaligned(rows[0], host)
         else:
             joined = _interleaved(code, [row.handle for row in rows], count)
-            _put(memory, Value(code, word.by(lanes * count), joined))
+            code.store_unaligned(Value(code, word.by(lanes * count), joined), host)
 
     def _load_together(self, host: ir.Operand) -> list[Value]:
         """Load the data of all lanes from contiguous memory; return a vector for each register."""
         code, count, lanes = self.code, len(self.data), abi.LANES
         word = Type("u", self.element.bits)
-        whole = _get(Pointer(code, word, host), lanes * count)
+        whole = code.load_unaligned(host, word.by(lanes * count))
         loaded = []
         for number, register in enumerate(self.data):
             values = whole
@@ -299,7 +295,7 @@ class Moves:
             host = window.shift + address.to(i64)
             pointer = Pointer(code, self.word, code.builder.inttoptr(host.handle, BYTE))
             for number, register in enumerate(self.data):
-                value = _unaligned_load(code, pointer, number)
+                value = code.load_unaligned((pointer + number).handle, self.word)
                 wide = value.to(Type(value.type.kind, register.bits)).to(Type("u", register.bits))
                 self._row(register).store(wide.spread(abi.LANES))
             code.give(0)
@@ -330,7 +326,7 @@ class Moves:
         all_there = (1 << size) - 1
         with code.loop(lanes // size) as group:
             first = start + group * size
-            present = (active >> first.to(U32)) & all_there
+            present = (active >> first.to(u32)) & all_there
             with code.builder.if_else(present.equals(all_there).handle) as (together, apart):
                 with together:
                     self._group(window, first, size)
@@ -338,7 +334,7 @@ class Moves:
                     if size > count:
                         self._groups(window, active, first, size)
                     else:
-                        with set_lanes(code, present << first.to(U32)) as one:
+                        with set_lanes(code, present << first.to(u32)) as one:
                             self._good_lane(window, one)
 
     def _group(self, window: Window, first: Value, lanes: int) -> None:
@@ -347,15 +343,19 @@ class Moves:
         word = Type("u", self.element.bits)
         lane_bits, part_bits = (tuple(range(count_of.bit_length() - 1)) for count_of in (lanes, count))
         addresses = (window.shift + self._address(first + lane).to(i64) for lane in range(lanes))
-        hosts = [Pointer(code, word, code.builder.inttoptr(address.handle, BYTE)) for address in addresses]
+        hosts = [code.builder.inttoptr(address.handle, BYTE) for address in addresses]
         if self.storing:  # from [part][lane] to [lane][part]
             rows = [self._row(register).load(first, lanes) for register in self.data]
             order = (*(len(lane_bits) + bit for bit in part_bits), *lane_bits)
             for number, vector in enumerate(permuted(code, rows, order)):
                 for lane in range(lanes // count):
-                    _put(hosts[number * lanes // count + lane], vector.part(lane * count, count))
+                    code.store_unaligned(
+                        vector.part(lane * count, count), hosts[number * lanes // count + lane]
+                    )
         else:
-            vectors = joined(code, [_get(host, count) for host in hosts], lanes // count)
+            vectors = joined(
+                code, [code.load_unaligned(host, word.by(count)) for host in hosts], lanes // count
+            )
             order = (*(len(part_bits) + bit for bit in lane_bits), *part_bits)
             for register, row in zip(self.data, permuted(code, vectors, order), strict=True):
                 self._row(register).store(row, first)
@@ -397,9 +397,9 @@ def _lane_data(
         }
         for number, value in values.items():
             value = value.to(word) if value.type.bits == 1 else value
-            _unaligned_store(code, pointer, value, number)
+            code.store_unaligned(value, (pointer + number).handle)
     else:
-        loaded = [_unaligned_load(code, pointer, number) for number in range(len(data))]
+        loaded = [code.load_unaligned((pointer + number).handle, word) for number in range(len(data))]
         for operand, value in zip(data, loaded, strict=True):
             code.lane_write(operand, value, lane)
 
@@ -412,7 +412,7 @@ def set_lanes(code: BlockCode, bits: Value) -> Iterator[Value]:
     code.builder.branch(head)
     code.builder.position_at_end(head)
     now = left.get()
-    yield code.intrinsic("cttz", U32, [now, code.constant(Type("u", 1), 1)]).to(U64).to(i64)
+    yield code.intrinsic("cttz", u32, [now, code.constant(Type("u", 1), 1)]).to(u64).to(i64)
     rest = now & (now - 1)
     left.set(rest)
     code.builder.cbranch(rest.differs(0).handle, head, after)
@@ -451,7 +451,7 @@ def _broadcast(
         kind = Type("i" if element.kind == "i" else "u", element.bits)
         for number, operand in enumerate(data):
             if isinstance(operand, Register):
-                value = _unaligned_load(code, Pointer(code, kind, host), number)
+                value = code.load_unaligned((Pointer(code, kind, host) + number).handle, kind)
                 wide = value.to(Type(value.type.kind, operand.bits)).to(Type("u", operand.bits))
                 pointer = code.frame.pointer(operand.offset, Type("u", operand.bits))
                 pointer.store(mask.select(wide.spread(abi.LANES), pointer.load(0, abi.LANES)))
@@ -471,24 +471,3 @@ def _one_by_one(
     with code.each_lane(active) as lane:
         host = access.host(code.address_of(address, lane), lane)
         _lane_data(code, Pointer(code, word, host), data, lane, storing)
-
-
-def _unaligned_load(code: BlockCode, pointer: Pointer, number: int) -> Value:
-    """Load an element from a host address that may not be aligned."""
-    return Value(code, pointer.type, code.builder.load((pointer + number)._typed(pointer.type), align=1))
-
-
-def _unaligned_store(code: BlockCode, pointer: Pointer, value: Value, number: int) -> None:
-    """Store an element to a host address that may not be aligned."""
-    code.builder.store(value.handle, (pointer + number)._typed(value.type), align=1)
-
-
-def _get(pointer: Pointer, lanes: int) -> Value:
-    """Load contiguous elements; the host address need not be aligned as the device address is."""
-    type = pointer.type.by(lanes)
-    return Value(pointer.code, type, pointer.code.builder.load(pointer._typed(type), align=1))
-
-
-def _put(pointer: Pointer, value: Value) -> None:
-    """Store contiguous elements; the host address need not be aligned as the device address is."""
-    pointer.code.builder.store(value.handle, pointer._typed(value.type), align=1)

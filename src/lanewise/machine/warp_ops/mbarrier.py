@@ -14,18 +14,10 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-from lanewise.jit.simd import Code, Pointer, Value, Variable, i64
+from lanewise.jit.simd import Code, Pointer, Value, Variable, i64, u32, u64
 from lanewise.machine.abi import BlockRecord, FaultKind
-from lanewise.machine.codegen import pending_copies
-from lanewise.machine.codegen.function_code import (
-    U32,
-    U64,
-    BlockCode,
-    FunctionCode,
-    Record,
-    call,
-    shared_routine,
-)
+from lanewise.machine.codegen.function_code import BlockCode, FunctionCode, Record, shared_routine
+from lanewise.machine.codegen.pending_operations import finish_copies
 from lanewise.machine.program.memory_accesses import accesses
 from lanewise.machine.program.ops import Op
 from lanewise.machine.warp_ops.addresses import WRITE, Access, reached_space
@@ -116,7 +108,7 @@ class _Object:
         self.address = code.address_of(located.address, lane)
         flags = WRITE if located.access.writes else 0
         access = Access(code, op.site, reached_space(op, located), located.size, located.size, flags)
-        self.pointer = Pointer(code, U64, access.host(self.address, lane))
+        self.pointer = Pointer(code, u64, access.host(self.address, lane))
         self.word = self.pointer.load(0)
 
     def demand(self, holds: Value, why: int) -> None:
@@ -156,7 +148,7 @@ class _Object:
         """Add to the bytes that are still to come in this phase; the number may be negative."""
         old, limit = self.bytes_to_come() + bytes.view(i64), 1 << BYTES_BITS - 1
         self.demand((old < limit) & (old > -limit), 4)
-        self.replace(BYTES, BYTES_BITS, old.view(U64))
+        self.replace(BYTES, BYTES_BITS, old.view(u64))
 
     def arrive(self, count: Value, drop: bool = False) -> None:
         """Subtract arrivals from those pending."""
@@ -207,10 +199,10 @@ def lower(code: BlockCode, op: Op) -> None:
     if verb not in op.record.modifiers:
         raise op.unsupported(f"what it does stands directly after mbarrier, where .{verb} stands")
     after_address = op.record.memory[0].operand + 1
-    completed = code.variable(code.constant(U64, 0))
+    completed = code.variable(code.constant(u64, 0))
     with code.each_lane(code.bits(code.active(op))) as lane:
         barrier = _Object(code, op, lane)
-        rest = [code.lane_read(operand, U32, lane).to(U64) for operand in op.operands[after_address:]]
+        rest = [code.lane_read(operand, u32, lane).to(u64) for operand in op.operands[after_address:]]
         if verb == "init":
             if not rest:
                 raise op.unsupported("it names no count of arrivals")
@@ -218,7 +210,7 @@ def lower(code: BlockCode, op: Op) -> None:
             barrier.pointer.store(rest[0] | (rest[0] << PENDING) | (Before.NONE << BEFORE))
         elif verb == "inval":
             barrier.known()
-            barrier.pointer.store(code.constant(U64, 0))
+            barrier.pointer.store(code.constant(u64, 0))
         elif verb in ("expect_tx", "complete_tx"):
             barrier.known()
             if verb == "expect_tx":
@@ -228,7 +220,7 @@ def lower(code: BlockCode, op: Op) -> None:
         else:
             barrier.known()
             code.lane_write(op.operands[0], barrier.word, lane)
-            count = code.constant(U64, 1)
+            count = code.constant(u64, 1)
             if op.has("expect_tx"):
                 barrier.note_surplus()
                 barrier.expect(rest[0])
@@ -241,8 +233,8 @@ def lower(code: BlockCode, op: Op) -> None:
 def pending_count(code: BlockCode, op: Op) -> None:
     """Lower mbarrier.pending_count: the arrivals that the phase of a token still expected."""
     with code.each_lane(code.bits(code.active(op))) as lane:
-        state = code.lane_read(op.operands[1], U64, lane)
-        code.lane_write(op.operands[0], ((state >> PENDING) & MOST).to(U32), lane)
+        state = code.lane_read(op.operands[1], u64, lane)
+        code.lane_write(op.operands[0], ((state >> PENDING) & MOST).to(u32), lane)
 
 
 def arrive_copies(code: BlockCode, op: Op) -> None:
@@ -253,11 +245,11 @@ def arrive_copies(code: BlockCode, op: Op) -> None:
     pending = code.block.get(BlockRecord.pending).differs(0)
     with code.each_lane(code.bits(code.active(op))) as lane:
         with code.when(pending):
-            call(code, pending_copies.finish(code.module), [code["frame"], lane])
+            code.invoke(finish_copies(code.module), code["frame"], lane)
         barrier = _Object(code, op, lane)
         barrier.known()
         if op.has("noinc"):
-            barrier.arrive(code.constant(U64, 1))
+            barrier.arrive(code.constant(u64, 1))
             barrier.complete()
 
 
@@ -268,9 +260,9 @@ def _finished(code: BlockCode, op: Op, lane: Value) -> Value:
     asked = op.operands[2]
     now = barrier.word >> PHASE
     if op.has("parity"):
-        finished = now.differs(code.lane_read(asked, U32, lane).to(U64) & 1)
+        finished = now.differs(code.lane_read(asked, u32, lane).to(u64) & 1)
     else:
-        finished = now.differs(code.lane_read(asked, U64, lane) >> PHASE)
+        finished = now.differs(code.lane_read(asked, u64, lane) >> PHASE)
     with code.when(finished & barrier.field(BEFORE, BEFORE_BITS).equals(Before.UNSEEN)):
         barrier.pointer.store(barrier.word ^ ((Before.UNSEEN ^ Before.SEEN) << BEFORE))
     return finished
@@ -284,10 +276,10 @@ def test_wait(code: BlockCode, op: Op) -> None:
 
 def unfinished(code: BlockCode, op: Op) -> Value:
     """Return the lanes, as bits, whose phase is not complete; they wait before they test again."""
-    waiting = code.variable(code.constant(U32, 0))
+    waiting = code.variable(code.constant(u32, 0))
     with code.each_lane(code.bits(code.active(op))) as lane:
         waits = ~_finished(code, op, lane)
-        waiting.set(waiting.get() | (waits.to(U32) << lane.to(U32)))
+        waiting.set(waiting.get() | (waits.to(u32) << lane.to(u32)))
     return waiting.get()
 
 
@@ -297,7 +289,7 @@ def arrive_once(code: FunctionCode) -> None:
 
     It returns 0, or one more than the number of what is WRONG.
     """
-    place = code.record("host").pointer(0, U64)
+    place = code.record("host").pointer(0, u64)
     word = place.load(0)
     with code.when(((word >> BEFORE) & ((1 << BEFORE_BITS) - 1)).equals(0)):
         code.give(1)
@@ -322,7 +314,7 @@ def complete_bytes(code: FunctionCode) -> None:
 
     The object is given by its host address. It returns 0, or one more than the number of what is WRONG.
     """
-    place = code.record("host").pointer(0, U64)
+    place = code.record("host").pointer(0, u64)
     word = place.load(0)
     with code.when(((word >> BEFORE) & ((1 << BEFORE_BITS) - 1)).equals(0)):
         code.give(1)
@@ -331,4 +323,4 @@ def complete_bytes(code: FunctionCode) -> None:
     with code.when(~((left < limit) & (left > -limit))):
         code.give(5)
     mask = ((1 << BYTES_BITS) - 1) << BYTES
-    _store_phase(code, place, (word & ~mask) | ((left.view(U64) << BYTES) & mask))
+    _store_phase(code, place, (word & ~mask) | ((left.view(u64) << BYTES) & mask))

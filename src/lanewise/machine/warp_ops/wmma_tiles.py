@@ -7,9 +7,8 @@ import numpy as np
 
 from lanewise.isa import Instruction, Operand
 from lanewise.jit import ir
-from lanewise.jit.simd import Pointer, Type, Value, i64
-from lanewise.machine.abi import BlockAnswer
-from lanewise.machine.codegen.function_code import BYTE, U32, U64, BlockCode, call, shared_code
+from lanewise.jit.simd import Pointer, Type, i64, u32, u64
+from lanewise.machine.codegen.function_code import BlockCode, shared_code
 from lanewise.machine.codegen.register_shuffles import (
     VECTOR,
     Places,
@@ -41,14 +40,12 @@ def lower(code: BlockCode, op: Op) -> None:
     with code.when(whole_warp(code, op)):
         zero = code.constant(i64, 0)
         if instruction.stride:
-            stride = code.lane_read(op.operands[-1], U32, zero)
+            stride = code.lane_read(op.operands[-1], u32, zero)
         else:
-            stride = code.constant(U32, tile_lines(instruction).elements)
-        values: list[Value | int] = [code["frame"], code.address_of(located.address, zero), stride, op.site]
+            stride = code.constant(u32, tile_lines(instruction).elements)
+        address, offsets = code.address_of(located.address, zero), [register.offset for register in registers]
         function = _mover(code, instruction, operand, located.access.writes)
-        answer = call(code, function, [*values, *(register.offset for register in registers)])
-        with code.when(answer.differs(0)):
-            code.give(BlockAnswer.STOPPING)
+        code.invoke_or_stop(function, code["frame"], address, stride, op.site, *offsets)
 
 
 def _in_lines(instruction: Instruction, operand: Operand, flat: Places) -> Places:
@@ -73,9 +70,7 @@ def _mover(code: BlockCode, instruction: Instruction, operand: Operand, storing:
             inner, inner.frame.handle, [inner[name] for name in names], operand.register_bits
         )
         size = lines * length * bits // 8
-        with inner.builder.goto_entry_block():
-            slot = inner.builder.alloca(ir.ArrayType(ir.IntType(8), size), align=64)
-        stage = Pointer(inner, word, inner.builder.bitcast(slot, BYTE))
+        stage = inner.room(word, size * 8 // word.bits)
         lanes = VECTOR // word.bits
         if storing:
             flat = _in_lines(instruction, operand, np.arange(operand.rows * operand.cols))
@@ -105,11 +100,11 @@ def _copy_lines(code: BlockCode, instruction: Instruction, stage: Pointer, stori
     space = (instruction.space or "generic").split("::")[0]
     alignment = 4 if bits < 8 else bits // 8
     access = Access(code, code["site"], space, size, alignment, WRITE if storing else 0)
-    step = (code["stride"].to(U64) * bits) >> 3
+    step = (code["stride"].to(u64) * bits) >> 3
     piece = Type("u", 64).by(2 if size % 16 == 0 else 1)
     with code.loop(lines) as line:
-        host = access.host(code["address"].to(U64) + line.to(U64) * step, code.constant(i64, 0))
-        memory, own = Pointer(code, U64, host), stage.moved(line * size)
+        host = access.host(code["address"].to(u64) + line.to(u64) * step, code.constant(i64, 0))
+        memory, own = Pointer(code, u64, host), stage.moved(line * size)
         for start in range(0, size // 8, piece.lanes):
             there = (memory + start)._typed(piece)
             here = own.moved(code.constant(i64, 8 * start))._typed(piece)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import pairwise
 
-from lanewise.ptx.cplusplus.tokens import Token, TokenKind, directive
+from lanewise.ptx.cplusplus.tokens import Token, TokenKind, closing_angle, directive, end_of_brackets
 
 #: What may stand before parentheses without being the name of a function.
 _ATTRIBUTES = frozenset(
@@ -112,7 +112,7 @@ def members(declaration: Declaration) -> list[Declaration]:
         depth += {"{": 1, "}": -1}.get(declaration.tokens[at].text, 0)
         if depth == 0:
             return _Splitter(declaration.tokens[opening + 1 : at], in_class=True).run()
-    return []
+    return []  # branches of a conditional that open more braces than they close
 
 
 @dataclass
@@ -245,11 +245,8 @@ class _Splitter:
         first = self.current[0]
         if first.kind is not TokenKind.NAME or self.current[1].text != "(" or first.text in _ATTRIBUTES:
             return False
-        depth = 0
-        for token in self.current[1:-1]:  # one pair of parentheses alone
-            depth += {"(": 1, ")": -1}.get(token.text, 0)
-            if depth == 0:
-                return False
+        if end_of_brackets(self.current, 1) != len(self.current) - 1:  # one pair of parentheses alone
+            return False
         after = self.tokens[at + 1] if at + 1 < len(self.tokens) else None
         if after is None or after.kind is TokenKind.DIRECTIVE:
             following = next(
@@ -281,7 +278,8 @@ def _outside(tokens: Sequence[Token]) -> list[tuple[int, Token]]:
     while at < len(tokens):
         text = tokens[at].text
         if depth == 0 and text == "template" and at + 1 < len(tokens) and tokens[at + 1].text == "<":
-            at = _after_angles(tokens, at + 1)
+            closing = closing_angle(tokens, at + 1)
+            at = len(tokens) if closing is None else closing + 1
             continue
         if text in (")", "]", "}"):
             depth -= 1
@@ -291,20 +289,6 @@ def _outside(tokens: Sequence[Token]) -> list[tuple[int, Token]]:
             depth += 1
         at += 1
     return kept
-
-
-def _after_angles(tokens: Sequence[Token], at: int) -> int:
-    """The index behind the `>` that closes the `<` at an index."""
-    angles = depth = 0
-    while at < len(tokens):
-        text = tokens[at].text
-        depth += (text in _CLOSING) - (text in (")", "]", "}"))
-        if depth == 0:
-            angles += (text == "<") - (text == ">")
-            if angles == 0 and text == ">":
-                return at + 1
-        at += 1
-    return at
 
 
 def _braces(head: Sequence[Token]) -> _Braces | None:

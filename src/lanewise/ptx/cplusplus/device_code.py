@@ -18,6 +18,8 @@ _DEVICE = frozenset(
      "_CG_QUALIFIER", "_CG_CONST_DECL", "_CCCL_DEVICE", "_CCCL_HOST_DEVICE", "_CCCL_API", "_CCCL_DEVICE_API",
      "__CUDA_FP16_DECL__", "__CUDA_HOSTDEVICE__", "_LIBCUDACXX_INLINE_VISIBILITY")
 )  # fmt: skip
+#: What says that a function or a variable is known when the program is compiled.
+_CONSTANT = {Kind.FUNCTION: ("constexpr", "consteval"), Kind.VARIABLE: ("const", "constexpr")}
 #: Why a declaration is left out that the compiler complained about.
 BY_THE_COMPILER = "the compiler's complaint"
 #: Device functions by which a kernel starts other work; the machine has no runtime on the device.
@@ -96,21 +98,11 @@ class Program:
                     waiting.append((file, declaration))
                 else:
                     file.blanked[declaration] = "host code"
-        fresh = used | {word for declaration in kept for word in declaration.words()}
-        used = set()
-        while fresh:
-            used |= fresh
-            for word in list(fresh):
-                if word in self.macros:
-                    fresh |= self.macros[word].words
-            used |= fresh
-            reached = [
-                (file, declaration) for file, declaration in waiting if not declaration.names.isdisjoint(used)
-            ]
-            waiting = [pair for pair in waiting if pair[1].names.isdisjoint(used)]
-            fresh = {word for _, declaration in reached for word in declaration.words()} - used
+        used |= {word for declaration in kept for word in declaration.words()}
+        reached = set(self._reached(used, [declaration for _, declaration in waiting]))
         for file, declaration in waiting:
-            file.blanked[declaration] = "host code"
+            if declaration not in reached:
+                file.blanked[declaration] = "host code"
         for file in self.files:
             for declaration in file.declared:
                 if (
@@ -133,14 +125,8 @@ class Program:
             return known is not None and (self.is_device(declaration) or not self.is_host(declaration))
         if self.is_device(declaration):
             return True
-        if declaration.kind is Kind.FUNCTION:
-            return not declaration.head_words().isdisjoint(("constexpr", "consteval")) and not self.is_host(
-                declaration
-            )
-        if declaration.kind is Kind.VARIABLE:
-            return not declaration.head_words().isdisjoint(("const", "constexpr")) and not self.is_host(
-                declaration
-            )
+        if declaration.kind in _CONSTANT and declaration.head_words().isdisjoint(_CONSTANT[declaration.kind]):
+            return False
         return not self.is_host(declaration)
 
     def _may_stay(self, declaration: Declaration) -> bool:
@@ -172,28 +158,30 @@ class Program:
         ]
         needed = {declaration for declaration in everything if self.is_kernel(declaration)}
         needed |= {declaration for declaration in everything if not declaration.names.isdisjoint(self.wanted)}
-        rest = [declaration for declaration in everything if declaration not in needed]
-        fresh = {word for declaration in needed for word in declaration.words()}
+        used = {word for declaration in needed for word in declaration.words()}
+        rest = [
+            declaration
+            for declaration in everything
+            if declaration not in needed
+            and (self.is_device(declaration) or self._is_type_or_constant(declaration))
+        ]
+        return needed | set(self._reached(used, rest))
+
+    def _reached(self, words: set[str], waiting: Sequence[Declaration]) -> list[Declaration]:
+        """The declarations whose names are among some words, in macros that these name, or in one another."""
+        reached: list[Declaration] = []
         used: set[str] = set()
-        while fresh:
-            used |= fresh
-            for word in list(fresh):
-                if word in self.macros:
-                    used |= self.macros[word].words
-            reached = [
-                declaration
-                for declaration in rest
-                if not declaration.names.isdisjoint(used)
-                and (self.is_device(declaration) or self._is_type_or_constant(declaration))
-            ]
-            needed.update(reached)
-            rest = [declaration for declaration in rest if declaration not in needed]
-            fresh = {word for declaration in reached for word in declaration.words()} - used
-        return needed
+        while words:
+            used |= words | {word for name in words & self.macros.keys() for word in self.macros[name].words}
+            named = [declaration for declaration in waiting if not declaration.names.isdisjoint(used)]
+            waiting = [declaration for declaration in waiting if declaration.names.isdisjoint(used)]
+            reached += named
+            words = {word for declaration in named for word in declaration.words()} - used
+        return reached
 
     def _is_type_or_constant(self, declaration: Declaration) -> bool:
         if declaration.kind is Kind.VARIABLE:
-            return not declaration.head_words().isdisjoint(("const", "constexpr"))
+            return not declaration.head_words().isdisjoint(_CONSTANT[Kind.VARIABLE])
         return declaration.kind is not Kind.FUNCTION
 
     def _expanded(self, declaration: Declaration) -> frozenset[str]:
@@ -203,58 +191,45 @@ class Program:
 
     def _refuse_launches(self) -> None:
         """Leave out device functions that launch kernels, and those that call them, and say why."""
-        for file in self.files:
-            for declaration in file.declared:
-                if (
-                    declaration.kind is not Kind.FUNCTION
-                    or not self.is_device(declaration)
-                    or "__host__" in declaration.head_words()
-                ):
-                    continue
-                at = launch_in(declaration.tokens)
-                starts = next(
-                    (token for token in declaration.tokens if _STARTS_WORK.fullmatch(token.text)), None
+        functions = [
+            (file, declaration)
+            for file in self.files
+            for declaration in file.declared
+            if declaration.kind is Kind.FUNCTION
+        ]
+        for file, declaration in functions:
+            if not self.is_device(declaration) or "__host__" in declaration.head_words():
+                continue
+            at = launch_in(declaration.tokens)
+            starts = next((token for token in declaration.tokens if _STARTS_WORK.fullmatch(token.text)), None)
+            token = declaration.tokens[at] if at is not None else starts
+            if token is None:
+                continue
+            line = file.lines.at(token.start)
+            if file.is_conditional(declaration, token) and (file.name, line) not in self.complaints:
+                self.guarded.add((file.name, line))
+                continue
+            what = "launches a kernel" if at is not None else f"calls {token.text}"
+            for name in declaration.names:
+                self.refused[name] = (
+                    f"{name} {what} on the device ({file.name}:{line}): dynamic parallelism, device "
+                    "graphs and the rest of the device's runtime are not run here"
                 )
-                token = declaration.tokens[at] if at is not None else starts
-                if token is None:
-                    continue
-                line = file.lines.at(token.start)
-                if file.is_conditional(declaration, token) and (file.name, line) not in self.complaints:
-                    self.guarded.add((file.name, line))
-                    continue
-                what = "launches a kernel" if at is not None else f"calls {token.text}"
-                for name in declaration.names:
-                    self.refused[name] = (
-                        f"{name} {what} on the device ({file.name}:{line}): dynamic parallelism, device "
-                        "graphs and the rest of the device's runtime are not run here"
-                    )
-                file.blanked[declaration] = "dynamic parallelism"
-        if not self.refused:
-            return
-        growing = True
+            file.blanked[declaration] = "dynamic parallelism"
+        growing = bool(self.refused)
         while growing:
             growing = False
-            for file in self.files:
-                for declaration in file.declared:
-                    if (
-                        declaration in file.blanked
-                        or declaration.kind is not Kind.FUNCTION
-                        or not self.is_device(declaration)
-                    ):
-                        continue
-                    called = declaration.words() & self.refused.keys() - declaration.names
-                    if called and declaration.has_body:
-                        because = self.refused[min(called)]
-                        self.refused |= {
-                            name: f"{name} calls {min(called)}; {because}" for name in declaration.names
-                        }
-                        file.blanked[declaration] = "dynamic parallelism"
-                        growing = True
-        for file in self.files:
-            for declaration in file.declared:
-                if (
-                    not declaration.has_body
-                    and declaration.kind is Kind.FUNCTION
-                    and declaration.names & self.refused.keys()
-                ):
-                    file.blanked.setdefault(declaration, "dynamic parallelism")
+            for file, declaration in functions:
+                if declaration in file.blanked or not self.is_device(declaration):
+                    continue
+                called = declaration.words() & self.refused.keys() - declaration.names
+                if called and declaration.has_body:
+                    because = self.refused[min(called)]
+                    self.refused |= {
+                        name: f"{name} calls {min(called)}; {because}" for name in declaration.names
+                    }
+                    file.blanked[declaration] = "dynamic parallelism"
+                    growing = True
+        for file, declaration in functions:
+            if not declaration.has_body and declaration.names & self.refused.keys():
+                file.blanked.setdefault(declaration, "dynamic parallelism")

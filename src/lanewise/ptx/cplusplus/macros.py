@@ -4,9 +4,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lanewise.ptx.cplusplus.brackets import end_of_brackets, split_at_commas
 from lanewise.ptx.cplusplus.source_file import SourceFile
-from lanewise.ptx.cplusplus.tokens import Token, TokenKind, directive, tokens
+from lanewise.ptx.cplusplus.tokens import (
+    Token,
+    TokenKind,
+    directive,
+    end_of_brackets,
+    split_at_commas,
+    tokens,
+)
 
 #: No more tokens than these are written for one piece of code.
 _MOST_TOKENS = 200_000
@@ -54,13 +60,10 @@ def defined_macros(files: Iterable[SourceFile]) -> dict[str, Macro]:
 def expanding_to(words: frozenset[str], macros: Mapping[str, Macro]) -> frozenset[str]:
     """Some words, and all macros that expand to one of them."""
     names = set(words)
-    growing = True
-    while growing:
-        fresh = {
-            name for name, macro in macros.items() if name not in names and not macro.words.isdisjoint(names)
-        }
+    while fresh := {
+        name for name, macro in macros.items() if name not in names and not macro.words.isdisjoint(names)
+    }:
         names |= fresh
-        growing = bool(fresh)
     return frozenset(names)
 
 

@@ -6,9 +6,18 @@ What one statement looks like as text, each statement says itself.
 from collections.abc import Iterator
 from dataclasses import field
 
-from lanewise.ptx.model.directives import Dwarf, File, Limit, Pragma, Prototype, Section, Targets
+from lanewise.ptx.model.directives import (
+    Attribute,
+    Dwarf,
+    File,
+    Limit,
+    Pragma,
+    Prototype,
+    Section,
+    Targets,
+    Variable,
+)
 from lanewise.ptx.model.statements import BlockEnd, BlockStart, Label, Loc, Operation
-from lanewise.ptx.model.variables import Attribute, Variable
 from lanewise.records import record
 
 Statement = (

@@ -9,7 +9,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
@@ -26,13 +26,11 @@ from lanewise.engines import (
 from lanewise.errors import LanewiseError
 from lanewise.hints import instead_of_attribute
 from lanewise.isa import find_arch
-from lanewise.ptx.model.directives import Alias, Dwarf, File, Pragma, Section
+from lanewise.ptx.model.directives import Alias, Dwarf, File, Pragma, Section, Variable
 from lanewise.ptx.model.function import Function, Statement
 from lanewise.ptx.model.inlined_code import authors_line
-from lanewise.ptx.model.left_out import LeftOut
 from lanewise.ptx.model.names import demangle, listed, matching, missing_entry
 from lanewise.ptx.model.statements import Loc
-from lanewise.ptx.model.variables import Variable
 from lanewise.ptx.targets import assembled_for
 from lanewise.tracebacks import short_traceback, shorten
 
@@ -40,6 +38,24 @@ if TYPE_CHECKING:
     from lanewise.isa.occupancy import Occupancy
     from lanewise.ptx.model.source_names import SourceNames
     from lanewise.ptx.tools.assembler import Resources
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A declaration or a header of a source that was not compiled: what it is, its name, its file and line.
+
+    >>> print(LeftOut("function", "main", "gemm.cu", 40))
+    function main (gemm.cu:40)
+    """
+
+    what: str
+    name: str
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.name} ({self.file}:{self.line})"
+
 
 #: Configurations of a kernel that are remembered.
 _MOST_CONFIGURED = 1024
@@ -483,3 +499,17 @@ class Module:
 
     def _repr_html_(self) -> str:
         return SHOW_HTML.function(self)
+
+
+def one_kernel(module: Module, name: str) -> Module:
+    """Return a module with one of its kernels, and of functions and variables those that it needs."""
+    words = {id(item): set(re.findall(r"[\w$%]+", str(item))) for item in module.items}
+    named = {item.name: item for item in module.items if isinstance(item, Function | Variable)}
+    kept, waiting = {name}, [name]
+    while waiting:
+        used = words[id(named[waiting.pop()])] & named.keys()
+        new = {name for name in used - kept if name not in module.entries}
+        kept |= new
+        waiting += sorted(new)
+    items = [item for item in module.items if not isinstance(item, Function | Variable) or item.name in kept]
+    return replace(module, items=items)

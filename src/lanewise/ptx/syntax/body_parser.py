@@ -7,14 +7,23 @@ are looked up; what compilers do not write all the time goes through the grammar
 import re
 from collections.abc import Callable
 
-from lanewise.ptx.lexer import DECLARED, NAME, SPACE, Reader
+from lanewise.ptx.lexer import DECLARED, NAME, SPACE, PtxSyntaxError, Reader
+from lanewise.ptx.model.directives import Variable
 from lanewise.ptx.model.function import Scope, Statement
-from lanewise.ptx.model.operands import Address, Element, Guard, Name, Operand, Vector
-from lanewise.ptx.model.statements import BlockEnd, BlockStart, Label, Loc, Operation
-from lanewise.ptx.model.variables import Variable
-from lanewise.ptx.syntax.constants import literal
-from lanewise.ptx.syntax.operand_parser import read_operands
-from lanewise.ptx.syntax_error import PtxSyntaxError
+from lanewise.ptx.model.statements import (
+    Address,
+    BlockEnd,
+    BlockStart,
+    Element,
+    Guard,
+    Label,
+    Loc,
+    Name,
+    Operand,
+    Operation,
+    Vector,
+)
+from lanewise.ptx.syntax.operand_parser import literal, read_operands
 
 _HEAD = r"[a-z]\w*+(?:\s*+\.\w++(?:::\w++)*+)*+"
 _PLACE = r"[1-9]\d{0,17}|0"

@@ -1,14 +1,21 @@
 """The grammar of operands and constant expressions, read token by token.
 
 The whole truth about operands; `body_parser.py` takes short cuts for those that compilers write all the time.
+Constants have 64-bit types. They follow ptxas where it and the PTX ISA's table of evaluation rules differ: a
+remainder is unsigned, `&`, `|` and `^` convert as `+` does, `?:` has the type of the side taken, and shifts
+count modulo 64.
 """
 
+import math
+import operator as operators
+import re
+import struct
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import TypeVar
 
 from lanewise.ptx.lexer import Reader, Source
-from lanewise.ptx.model.operands import (
+from lanewise.ptx.model.statements import (
     Address,
     Element,
     Group,
@@ -21,17 +28,151 @@ from lanewise.ptx.model.operands import (
     Unary,
     Vector,
 )
-from lanewise.ptx.syntax.constants import (
-    PRECEDENCE,
-    Constant,
-    ConstantError,
-    binary,
-    cast,
-    choose,
-    immediate,
-    literal,
-    unary,
-)
+
+#: A constant while it is computed with: its type, and the number in that type's range.
+Constant = tuple[str, int | float]
+
+_LIMIT = 1 << 64
+_INTEGER = re.compile(r"(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|(0[0-7]*)|([1-9][0-9]*))(U?)", re.ASCII)
+_FLOAT_BITS = re.compile(r"0[fF]([0-9a-fA-F]{8})|0[dD]([0-9a-fA-F]{16})", re.ASCII)
+_DECIMAL = re.compile(r"(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+", re.ASCII)
+
+#: Binary operators and how tightly they bind.
+PRECEDENCE = {
+    "||": 1, "&&": 2, "|": 3, "^": 4, "&": 5, "==": 6, "!=": 6, "<": 7, "<=": 7, ">": 7, ">=": 7,
+    "<<": 8, ">>": 8, "+": 9, "-": 9, "*": 10, "/": 10, "%": 10,
+}  # fmt: skip
+
+
+_MIXED = "integer and floating-point number in one constant expression; nothing converts them"
+
+
+class ConstantError(ValueError):
+    """A constant that has no value; the parser adds line and column."""
+
+
+@lru_cache(maxsize=1 << 15)
+def literal(text: str) -> Immediate:
+    """The constant that one literal spells."""
+    if match := _INTEGER.fullmatch(text):
+        digits, base = next(
+            (part, base) for part, base in zip(match.groups(), (16, 2, 8, 10), strict=False) if part
+        )
+        # 64 binary digits are the longest that fit; Python refuses to convert thousands of digits.
+        value = int(digits, base) if len(digits) <= 80 else _LIMIT
+        if value >= _LIMIT:
+            raise ConstantError(f"integer {text[:40]} does not fit into 64 bits")
+        return Immediate("u64" if match.group(5) or value >> 63 else "s64", value, text)
+    if match := _FLOAT_BITS.fullmatch(text):
+        single, double = match.groups()
+        return Immediate("f32", int(single, 16), text) if single else Immediate("f64", int(double, 16), text)
+    if _DECIMAL.fullmatch(text):
+        number = float(text)
+        if math.isinf(number):
+            raise ConstantError(f"floating-point number {text[:40]} does not fit into 64 bits")
+        return Immediate("f64", _double_bits(number), text)
+    raise ConstantError(f"malformed number {text[:40]}")
+
+
+def immediate(constant: Constant, text: str) -> Immediate:
+    """A computed constant as an operand."""
+    kind, value = constant
+    bits = _double_bits(value) if isinstance(value, float) else value % _LIMIT
+    return Immediate(kind, bits, text)
+
+
+def _double_bits(value: float) -> int:
+    return int.from_bytes(struct.pack("<d", value), "little")
+
+
+def _wrap(kind: str, value: int) -> Constant:
+    value %= _LIMIT
+    return kind, value - _LIMIT if kind == "s64" and value >> 63 else value
+
+
+def _integer(constant: Constant) -> int:
+    if isinstance(constant[1], float):
+        raise ConstantError("a floating-point number where a constant expression needs an integer")
+    return constant[1]
+
+
+def cast(kind: str, constant: Constant) -> Constant:
+    """`(.s64)` or `(.u64)` of an integer."""
+    return _wrap(kind, _integer(constant))
+
+
+def unary(operator: str, constant: Constant) -> Constant:
+    """`+`, `-`, `!` or `~` of a constant."""
+    kind, value = constant
+    match operator:
+        case "!":
+            return "s64", int(_integer(constant) == 0)
+        case "~":
+            return _wrap("u64", ~_integer(constant))
+        case "-":
+            return (kind, -value) if isinstance(value, float) else _wrap(kind, -value)
+        case _:
+            return constant
+
+
+def choose(condition: Constant, first: Constant, second: Constant) -> Constant:
+    """`condition ? first : second`."""
+    if isinstance(first[1], float) != isinstance(second[1], float):
+        raise ConstantError(_MIXED)
+    return first if _integer(condition) else second
+
+
+def binary(operator: str, left: Constant, right: Constant) -> Constant:
+    """Two constants joined by an operator."""
+    if operator in ("&&", "||"):
+        both = bool(_integer(left)), bool(_integer(right))
+        return "s64", int(all(both) if operator == "&&" else any(both))
+    if operator in ("<<", ">>"):
+        value, count = _integer(left), _integer(right) % 64  # ptxas shifts as its processor does
+        return _wrap(left[0], value << count if operator == "<<" else value >> count)
+    if operator == "%":
+        a, b = _integer(left) % _LIMIT, _integer(right) % _LIMIT
+        if b == 0:
+            raise ConstantError("remainder of a division by zero")
+        return "u64", a % b
+    if isinstance(left[1], float) or isinstance(right[1], float):
+        return _floating(operator, left, right)
+    kind = _common(left, right)
+    a, b = (int(cast(kind, part)[1]) for part in (left, right))
+    if operator in _COMPARISONS:
+        return "s64", int(_COMPARISONS[operator](a, b))
+    if operator == "/":
+        if b == 0:
+            raise ConstantError("division by zero")
+        return _wrap(kind, abs(a) // abs(b) * (-1 if (a < 0) != (b < 0) else 1))
+    return _wrap(kind, _INTEGER_OPERATIONS[operator](a, b))
+
+
+def _common(left: Constant, right: Constant) -> str:
+    _integer(left), _integer(right)
+    return "u64" if "u64" in (left[0], right[0]) else "s64"
+
+
+def _floating(operator: str, left: Constant, right: Constant) -> Constant:
+    a, b = left[1], right[1]
+    if not (isinstance(a, float) and isinstance(b, float)):
+        raise ConstantError(_MIXED)
+    if operator in _COMPARISONS:
+        return "s64", int(_COMPARISONS[operator](a, b))
+    if operator == "/" and b == 0:
+        raise ConstantError("division by zero")
+    return "f64", {"+": a + b, "-": a - b, "*": a * b}[operator] if operator != "/" else a / b
+
+
+_INTEGER_OPERATIONS: dict[str, Callable[[int, int], int]] = {
+    "&": operators.and_, "|": operators.or_, "^": operators.xor, "+": operators.add, "-": operators.sub,
+    "*": operators.mul,
+}  # fmt: skip
+_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    "==": operators.eq, "!=": operators.ne, "<": operators.lt, "<=": operators.le, ">": operators.gt,
+    ">=": operators.ge,
+}  # fmt: skip
+
 
 T = TypeVar("T")
 #: How deep brackets, signs and lists may be nested.
@@ -191,10 +332,10 @@ def read_operand(reader: Reader, is_call: bool = False, depth: int = 0) -> Opera
     if reader.token == "[":
         return _address(reader, depth)
     if reader.token == "{":
-        vector = Vector(_list(reader, "{", "}", depth))
+        vector = Vector(reader.enclosed(partial(read_operand, depth=depth), "{", "}"))
         return _paired(reader, vector) if reader.take("|") else vector
     if reader.token == "(" and is_call:
-        return Group(_list(reader, "(", ")", depth))
+        return Group(reader.enclosed(partial(read_operand, depth=depth), "(", ")"))
     if reader.token in ("!", "-"):
         return _negated(reader)
     if not starts_constant(reader):
@@ -274,14 +415,3 @@ def _address(reader: Reader, depth: int) -> Address:
         rest.append(read_operand(reader, depth=depth))
     reader.expect("]", "'+', ',' or ']'")
     return Address(base, offset, tuple(rest), says_zero)
-
-
-def _list(reader: Reader, opening: str, closing: str, depth: int) -> tuple[Operand, ...]:
-    reader.expect(opening)
-    elements: list[Operand] = []
-    if reader.token != closing:
-        elements.append(read_operand(reader, depth=depth))
-        while reader.take(","):
-            elements.append(read_operand(reader, depth=depth))
-    reader.expect(closing, f"',' or '{closing}'")
-    return tuple(elements)

@@ -1,47 +1,79 @@
 """Reading a module: its header, then functions, variables and directives. `parse` does it all.
 
-Bodies are read by `body_parser.py`, declarations by `declaration_parser.py`, operands by `operand_parser.py`.
+Bodies are read by `body_parser.py`, declarations by `directive_parser.py`, operands by `operand_parser.py`.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 from lanewise.errors import LanewiseError
-from lanewise.ptx.lexer import Reader, Source
+from lanewise.hints import missing_file
+from lanewise.ptx.lexer import PtxSyntaxError, Reader, Source
 from lanewise.ptx.model.function import Function, Statement
 from lanewise.ptx.model.module import Item, Module
 from lanewise.ptx.syntax.body_parser import BodyParser
-from lanewise.ptx.syntax.declaration_parser import (
-    LINKING,
-    SPACES,
-    read_attributes,
-    read_parameters,
-    read_variables,
-)
 from lanewise.ptx.syntax.directive_parser import (
     LIMITS,
+    LINKING,
+    SPACES,
     read_alias,
+    read_attributes,
     read_dwarf,
     read_file,
     read_limits,
     read_loc,
+    read_parameters,
     read_pragma,
     read_prototype,
     read_section,
     read_targets,
+    read_variables,
 )
 from lanewise.ptx.syntax.operand_parser import read_count
-from lanewise.ptx.syntax_error import PtxSyntaxError
-from lanewise.ptx.text_or_path import read_text_or_path
 from lanewise.tracebacks import short_traceback
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-_IN_MODULE = (*LINKING, "entry", "func", "file", "section", "pragma", "alias", "target", *SPACES)
-_IN_BODY = ("loc", "pragma", "callprototype", "calltargets", "branchtargets", "file", "section", *SPACES)
+def read_text_or_path(given: str | Path, *, suffixes: tuple[str, ...], what: str) -> tuple[str, str | None]:
+    """The text, and the path it was read from; None if the text itself was given.
+
+    A string of one line that ends like a file name, or that names a file, is a path.
+    """
+    if isinstance(given, str):
+        stripped = given.strip()
+        if not stripped:
+            raise LanewiseError(f"empty text where {what} or the path of a file was expected")
+        if "\n" in stripped or len(stripped) > 4096 or "\0" in stripped:
+            return given, None
+        if not stripped.endswith(suffixes) and not os.path.isfile(stripped):
+            return given, None
+        given = stripped
+    elif not isinstance(given, os.PathLike):
+        raise LanewiseError(
+            f"{what} is given as text or as the path of a file, not as {type(given).__name__}"
+        )
+    try:
+        with open(given, encoding="utf-8", errors="replace") as file:
+            return file.read(), os.fsdecode(given)
+    except FileNotFoundError:
+        raise missing_file(Path(given)) from None
+    except OSError as error:
+        raise LanewiseError(f"{given}: {error.strerror or error}") from None
+
+
+#: Directives outside and inside of functions, by what reads them.
+_READ_IN_MODULE: dict[str, Callable[[Reader], Item]] = {
+    "file": read_file, "section": read_section, "pragma": read_pragma, "alias": read_alias,
+}  # fmt: skip
+_READ_IN_BODY: dict[str, Callable[[Reader], Statement]] = {
+    "loc": read_loc, "pragma": read_pragma, "callprototype": read_prototype, "calltargets": read_targets,
+    "branchtargets": read_targets, "file": read_file, "section": read_section,
+}  # fmt: skip
+_IN_MODULE = (*LINKING, "entry", "func", *_READ_IN_MODULE, "target", *SPACES)
+_IN_BODY = (*_READ_IN_BODY, *SPACES)
 
 
 #: An inline asm as LLVM writes it, and a `.loc` in it: its file and its column.
@@ -139,21 +171,14 @@ def _item(reader: Reader, module: Module, bodies: BodyParser) -> list[Item]:
         return list(read_variables(reader, linking, start))
     if linking:
         raise reader.wrong(f".entry, .func or a state space ({', '.join(f'.{name}' for name in SPACES)})")
-    match word:
-        case "file":
-            return [read_file(reader)]
-        case "section":
-            return [read_section(reader)]
-        case "pragma":
-            return [read_pragma(reader)]
-        case "alias":
-            return [read_alias(reader)]
-        case "target":  # a later one names the features of what follows; the last stands for all
-            reader.advance()
-            module.target, options = _target(reader)
-            module.target_options = tuple(dict.fromkeys((*module.target_options, *options)))
-            return []
-    raise reader.unknown(_IN_MODULE)
+    if word == "target":  # a later one names the features of what follows; the last stands for all
+        reader.advance()
+        module.target, options = _target(reader)
+        module.target_options = tuple(dict.fromkeys((*module.target_options, *options)))
+        return []
+    if word not in _READ_IN_MODULE:
+        raise reader.unknown(_IN_MODULE)
+    return [_READ_IN_MODULE[word](reader)]
 
 
 def _function(reader: Reader, bodies: BodyParser, linking: str, start: int) -> Function:
@@ -188,20 +213,9 @@ def _body_directive(reader: Reader) -> list[Statement]:
         return list(read_variables(reader, linking, start))
     if word in SPACES:
         return list(read_variables(reader, "", start))
-    match word:
-        case "loc":
-            return [read_loc(reader)]
-        case "pragma":
-            return [read_pragma(reader)]
-        case "file":
-            return [read_file(reader)]
-        case "section":
-            return [read_section(reader)]
-        case "callprototype":
-            return [read_prototype(reader)]
-        case "branchtargets" | "calltargets":
-            return [read_targets(reader)]
-    raise reader.unknown(_IN_BODY)
+    if word not in _READ_IN_BODY:
+        raise reader.unknown(_IN_BODY)
+    return [_READ_IN_BODY[word](reader)]
 
 
 @short_traceback

@@ -11,8 +11,7 @@ from typing import Protocol, runtime_checkable
 from lanewise import disk_cache
 from lanewise.errors import LanewiseError
 from lanewise.isa import arch_number, find_arch
-from lanewise.isa.launch_limits import MOST_THREADS
-from lanewise.isa.multiprocessor import REGISTER_UNIT, REGISTERS, SCHEDULERS, WARP
+from lanewise.isa.multiprocessor import MOST_THREADS, REGISTER_UNIT, REGISTERS, SCHEDULERS, WARP
 from lanewise.isa.occupancy import Occupancy, best_block, occupancy
 from lanewise.ptx.lexer import Source
 from lanewise.ptx.targets import as_ascii, with_version

@@ -1,20 +1,29 @@
-"""cuBLAS: handles, copies and vectors, and how entry points are called from C."""
+"""cuBLAS: handles, copies and vectors, how entry points are called from C, and which there are.
+
+Methods declare entry points as the driver's do (`driver/entry_points.py`); texts those of several types."""
 
 import os
 import sys
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Any
+from functools import cache, partial
+from typing import Annotated, Any
 
 import numpy as np
 
 from lanewise.errors import LanewiseError
-from lanewise.virtual_gpu.blas.entry_points import LETTERS, entry_points
-from lanewise.virtual_gpu.blas.light import VERSION, LightCalls
-from lanewise.virtual_gpu.blas.matrices import scalar
-from lanewise.virtual_gpu.blas.vectors import Vector, VectorCalls
+from lanewise.virtual_gpu.blas.matrices import Vector, VectorCalls, scalar
+from lanewise.virtual_gpu.blas.products import VERSION, LightCalls
 from lanewise.virtual_gpu.driver.driver import LOG_VARIABLE, Driver
-from lanewise.virtual_gpu.driver.entry_points import C_TYPES
+from lanewise.virtual_gpu.driver.entry_points import (
+    I32,
+    U64,
+    EntryPoint,
+    Handle,
+    Pointer,
+    declared_by,
+    declared_in,
+)
 from lanewise.virtual_gpu.driver.results import DriverError, Result
 
 
@@ -86,20 +95,12 @@ class Blas(LightCalls):
                 f"the virtual GPU's cuBLAS has no {name}; it has products (gemm, cublasLtMatmul), "
                 "gemv, axpy, copy, dot, scal, swap, nrm2 and asum",
             )
-        given = list(zip(declared.parameters, raw, strict=True))
-        call = {
-            parameter.name: C_TYPES[parameter.type](word).value
-            for parameter, word in given
-            if not parameter.is_result
-        }
-        value = self._answer(name, call)
-        for parameter, word in given:
-            if parameter.is_result:
-                C_TYPES[parameter.type].from_address(word).value = value
-        return value
+        return declared.call(partial(self._answer, declared), raw)
 
-    def _answer(self, name: str, call: dict[str, int]) -> Any:
+    def _answer(self, declared: EntryPoint, *inputs: int) -> Any:
         """Answer a call: products and vectors by the letter of their type, others by a method."""
+        name = declared.name
+        call = {parameter.name: value for parameter, value in zip(declared.inputs, inputs, strict=True)}
         plain = name.removeprefix("cublas").removesuffix("_v2")
         if plain.startswith("Gemm") or plain == "SgemmEx":
             return self.product(name, call, None)
@@ -107,11 +108,11 @@ class Blas(LightCalls):
             return self.product(name, call, LETTERS[plain[0]])
         if plain[0] in LETTERS and hasattr(VectorCalls, plain[1:]):
             return self._vectors(plain, call)
-        return getattr(self, name)(**call)
+        return getattr(self, name)(*inputs)
 
     # settings of a handle -----------------------------------------------------------------------------------
 
-    def cublasGetVersion_v2(self, blas: int) -> int:
+    def cublasGetVersion_v2(self, blas: Handle) -> Annotated[I32, "version", 1]:
         """Return the version that the library has."""
         return VERSION
 
@@ -119,48 +120,48 @@ class Blas(LightCalls):
         """Return the version that the library has."""
         return VERSION
 
-    def cublasSetStream_v2(self, blas: int, stream: int) -> None:
+    def cublasSetStream_v2(self, blas: Handle, stream: Handle) -> None:
         """Let calls be work of a stream."""
         self.settings(blas).stream = stream
 
-    def cublasGetStream_v2(self, blas: int) -> int:
+    def cublasGetStream_v2(self, blas: Handle) -> Annotated[Handle, "stream", 1]:
         """Return the stream of calls."""
         return self.settings(blas).stream
 
-    def cublasSetWorkspace_v2(self, blas: int, memory: int, bytes: int) -> None:
+    def cublasSetWorkspace_v2(self, blas: Handle, memory: Pointer, bytes: U64) -> None:
         """Do nothing: no workspace is needed."""
         self.settings(blas)
 
-    def cublasSetMathMode(self, blas: int, mode: int) -> None:
+    def cublasSetMathMode(self, blas: Handle, mode: I32) -> None:
         """Set whether products of floats may use TF32."""
         self.settings(blas).math_mode = mode & 0xF
 
-    def cublasGetMathMode(self, blas: int) -> int:
+    def cublasGetMathMode(self, blas: Handle) -> Annotated[I32, "mode", 1]:
         """Return the mode that was set."""
         return self.settings(blas).math_mode
 
-    def cublasSetPointerMode_v2(self, blas: int, mode: int) -> None:
+    def cublasSetPointerMode_v2(self, blas: Handle, mode: I32) -> None:
         """Set where scalars lie; addresses of the device are addresses of the host."""
         self.settings(blas).pointer_mode = mode
 
-    def cublasGetPointerMode_v2(self, blas: int) -> int:
+    def cublasGetPointerMode_v2(self, blas: Handle) -> Annotated[I32, "mode", 1]:
         """Return the mode that was set."""
         return self.settings(blas).pointer_mode
 
-    def cublasSetAtomicsMode(self, blas: int, mode: int) -> None:
+    def cublasSetAtomicsMode(self, blas: Handle, mode: I32) -> None:
         """Set whether atomics may be used; none are."""
         self.settings(blas).atomics_mode = mode
 
-    def cublasGetAtomicsMode(self, blas: int) -> int:
+    def cublasGetAtomicsMode(self, blas: Handle) -> Annotated[I32, "mode", 1]:
         """Return the mode that was set."""
         return self.settings(blas).atomics_mode
 
-    def cublasGetStatusName(self, status: int) -> int:
+    def cublasGetStatusName(self, status: I32) -> int:
         """Return the address of the name of a status."""
         known = status in set(Status)
         return self.driver.text_address(f"CUBLAS_STATUS_{Status(status).name}" if known else "unknown status")
 
-    def cublasGetStatusString(self, status: int) -> int:
+    def cublasGetStatusString(self, status: I32) -> int:
         """Return the address of a text for a status."""
         known = status in set(Status)
         return self.driver.text_address(
@@ -173,13 +174,13 @@ class Blas(LightCalls):
 
     def cublasSetMatrix(
         self,
-        rows: int,
-        columns: int,
-        bytes: int,
-        source: int,
-        source_leading: int,
-        target: int,
-        target_leading: int,
+        rows: I32,
+        columns: I32,
+        bytes: I32,
+        source: U64,
+        source_leading: I32,
+        target: U64,
+        target_leading: I32,
     ) -> None:
         """Copy a matrix between host and device, column by column."""
         for column in range(columns):
@@ -187,7 +188,7 @@ class Blas(LightCalls):
             self.driver.cuMemcpy(target + column * target_leading * bytes, at, rows * bytes)
 
     def cublasSetVector(
-        self, count: int, bytes: int, source: int, source_step: int, target: int, target_step: int
+        self, count: I32, bytes: I32, source: U64, source_step: I32, target: U64, target_step: I32
     ) -> None:
         """Copy a vector between host and device."""
         if source_step == target_step == 1:
@@ -213,3 +214,78 @@ class Blas(LightCalls):
                 given[name] = value
         function: Callable[..., None] = getattr(VectorCalls(self.driver, kind, own.stream), plain[1:])
         self.enqueue(own.stream, lambda: function(**given))
+
+
+#: The types of numbers that the letter in a name stands for: float, double, half.
+LETTERS = {"S": "f32", "D": "f64", "H": "f16"}
+_SIZES = "handle blas, i32 transpose_a, i32 transpose_b, i32 m, i32 n, i32 k, pointer alpha"
+
+_DECLARATIONS = f"""
+cublasSgemmEx({_SIZES}, u64 a, i32 type_a, i32 lda, u64 b, i32 type_b, i32 ldb, pointer beta, u64 c, \
+i32 type_c, i32 ldc)
+cublasGemmEx({_SIZES}, u64 a, i32 type_a, i32 lda, u64 b, i32 type_b, i32 ldb, pointer beta, u64 c, \
+i32 type_c, i32 ldc, i32 compute, i32 algorithm)
+cublasGemmBatchedEx({_SIZES}, pointer a, i32 type_a, i32 lda, pointer b, i32 type_b, i32 ldb, pointer beta, \
+pointer c, i32 type_c, i32 ldc, i32 count, i32 compute, i32 algorithm)
+cublasGemmStridedBatchedEx({_SIZES}, u64 a, i32 type_a, i32 lda, u64 stride_a, u64 b, i32 type_b, i32 ldb, \
+u64 stride_b, pointer beta, u64 c, i32 type_c, i32 ldc, u64 stride_c, i32 count, i32 compute, i32 algorithm)
+"""
+
+_OF_EACH_TYPE = f"""
+cublas@gemm({_SIZES}, u64 a, i32 lda, u64 b, i32 ldb, pointer beta, u64 c, i32 ldc)
+cublas@gemmBatched({_SIZES}, pointer a, i32 lda, pointer b, i32 ldb, pointer beta, pointer c, i32 ldc, \
+i32 count)
+cublas@gemmStridedBatched({_SIZES}, u64 a, i32 lda, u64 stride_a, u64 b, i32 ldb, u64 stride_b, \
+pointer beta, u64 c, i32 ldc, u64 stride_c, i32 count)
+"""
+
+_OF_VECTORS = """
+cublas@gemv_v2(handle blas, i32 transpose, i32 m, i32 n, pointer alpha, u64 a, i32 lda, u64 x, i32 step_x, \
+pointer beta, u64 y, i32 step_y)
+cublas@axpy_v2(handle blas, i32 n, pointer alpha, u64 x, i32 step_x, u64 y, i32 step_y)
+cublas@copy_v2(handle blas, i32 n, u64 x, i32 step_x, u64 y, i32 step_y)
+cublas@swap_v2(handle blas, i32 n, u64 x, i32 step_x, u64 y, i32 step_y)
+cublas@scal_v2(handle blas, i32 n, pointer alpha, u64 x, i32 step_x)
+cublas@dot_v2(handle blas, i32 n, u64 x, i32 step_x, u64 y, i32 step_y, pointer result)
+cublas@nrm2_v2(handle blas, i32 n, u64 x, i32 step_x, pointer result)
+cublas@asum_v2(handle blas, i32 n, u64 x, i32 step_x, pointer result)
+"""
+
+#: Entry points that exist and answer that they are not supported.
+_OTHERS = """
+cublasSgeam cublasDgeam cublasSger_v2 cublasDger_v2 cublasStrsm_v2 cublasDtrsm_v2 cublasStrmm_v2
+cublasSsyrk_v2 cublasDsyrk_v2 cublasIsamax_v2 cublasIdamax_v2 cublasIsamin_v2 cublasSgetrfBatched
+cublasDgetrfBatched cublasSgetriBatched cublasDgetriBatched cublasSgetrsBatched cublasSmatinvBatched
+cublasCgemm_v2 cublasZgemm_v2 cublasCgemmBatched cublasCgemmStridedBatched cublasSgemmGroupedBatched
+cublasGemmGroupedBatchedEx cublasSdgmm cublasDdgmm cublasSsymm_v2 cublasSsymv_v2 cublasStrsv_v2
+cublasSrot_v2 cublasAxpyEx cublasDotEx cublasScalEx cublasNrm2Ex cublasXtCreate cublasXtDestroy
+cublasXtDeviceSelect cublasXtSetBlockDim cublasXtSgemm cublasLoggerConfigure cublasSetSmCountTarget
+cublasGetProperty cublasLtMatrixTransform cublasLtMatrixTransformDescCreate
+cublasLtMatrixTransformDescDestroy cublasLtMatmulAlgoInit cublasLtMatmulAlgoGetIds cublasLtMatmulAlgoCheck
+cublasLtMatmulAlgoConfigSetAttribute cublasLtMatmulAlgoConfigGetAttribute cublasLtMatmulAlgoCapGetAttribute
+cublasLtMatmulDescGetAttribute cublasLtMatrixLayoutGetAttribute cublasLtMatmulPreferenceGetAttribute
+cublasLtMatmulDescInit_internal cublasLtMatrixLayoutInit_internal cublasLtMatmulPreferenceInit_internal
+cublasLtLoggerSetLevel
+"""
+
+
+@cache
+def entry_points() -> dict[str, EntryPoint]:
+    """Return the declared entry points by name.
+
+    >>> [parameter.name for parameter in entry_points()["cublasSscal_v2"].parameters]
+    ['blas', 'n', 'alpha', 'x', 'step_x']
+    """
+    products = {
+        letter: _OF_EACH_TYPE.replace("@", letter).replace("gemm(", "gemm_v2(" if letter != "H" else "gemm(")
+        for letter in LETTERS
+    }
+    vectors = [_OF_VECTORS.replace("@", letter) for letter in "SD"]
+    in_texts = declared_in("\n".join([_DECLARATIONS, *products.values(), *vectors]))
+    return {**in_texts, **declared_by(Blas, {"cublas": "cublas"})}
+
+
+@cache
+def exported_names() -> tuple[str, ...]:
+    """Return the names of all entry points, also of those that are not supported."""
+    return (*entry_points(), *_OTHERS.split())

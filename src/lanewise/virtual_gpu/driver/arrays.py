@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -16,6 +17,7 @@ from lanewise.virtual_gpu.driver.copies import MemoryCalls
 from lanewise.virtual_gpu.driver.entry_points import U32, U64, Handle, Pointer
 from lanewise.virtual_gpu.driver.results import DriverError, Result
 
+Three = tuple[int, int, int]
 #: Handles of textures and surfaces: numbers that no size or address has by chance.
 _FIRST_IMAGE, _IMAGE_STEP = 0x6C77_7465_7800_0000, 64
 #: Flags of an array: its last size counts layers; it is a cube map.
@@ -121,9 +123,15 @@ class ArrayCalls(MemoryCalls):
     # copies -------------------------------------------------------------------------------------------------
 
     def copy_box(
-        self, target: Box, target_at: tuple[int, int, int], source: Box, source_at: tuple[int, int, int],
-        width: int, height: int, depth: int,
-    ) -> None:  # fmt: skip
+        self,
+        target: Box,
+        target_at: Three,
+        source: Box,
+        source_at: Three,
+        width: int,
+        height: int,
+        depth: int,
+    ) -> None:
         """Copy a box of bytes: `width` bytes of each row."""
         if width and (width > target.pitch or width > source.pitch) and height > 1:
             raise DriverError(
@@ -145,45 +153,30 @@ class ArrayCalls(MemoryCalls):
 
     def cuMemcpy2D_v2(self, record: Pointer) -> None:
         """Copy a rectangle as a record says."""
-        asked = _Copy2D.from_address(record)
-        target = self._side(asked.target_type, asked.target_host, asked.target, asked.target_array,
-                            asked.target_pitch, 1)  # fmt: skip
-        source = self._side(asked.source_type, asked.source_host, asked.source, asked.source_array,
-                            asked.source_pitch, 1)  # fmt: skip
-        self.copy_box(
-            target, (asked.target_x, asked.target_y, 0), source, (asked.source_x, asked.source_y, 0),
-            asked.width, asked.height, 1,
-        )  # fmt: skip
+        self._copy_as(_Copy2D.from_address(record))
 
     cuMemcpy2DUnaligned_v2 = cuMemcpy2D_v2
 
-    def cuMemcpy2DAsync_v2(self, record: Pointer, stream: Handle) -> None:
-        """Copy a rectangle at once."""
-        self.cuMemcpy2D_v2(record)
-
     def cuMemcpy3D_v2(self, record: Pointer) -> None:
         """Copy a box as a record says."""
-        asked = _Copy3D.from_address(record)
-        target = self._side(asked.target_type, asked.target_host, asked.target, asked.target_array,
-                            asked.target_pitch, asked.target_height)  # fmt: skip
-        source = self._side(asked.source_type, asked.source_host, asked.source, asked.source_array,
-                            asked.source_pitch, asked.source_height)  # fmt: skip
-        self.copy_box(
-            target, (asked.target_x, asked.target_y, asked.target_z), source,
-            (asked.source_x, asked.source_y, asked.source_z), asked.width, asked.height, asked.depth,
-        )  # fmt: skip
+        self._copy_as(_Copy3D.from_address(record))
 
-    def cuMemcpy3DAsync_v2(self, record: Pointer, stream: Handle) -> None:
-        """Copy a box at once."""
-        self.cuMemcpy3D_v2(record)
+    def _copy_as(self, asked: _Copy2D | _Copy3D) -> None:
+        """Copy as a record says; one of a rectangle has no third axis."""
+        (target, target_at), (source, source_at) = (self._side(asked, side) for side in ("target", "source"))
+        depth = getattr(asked, "depth", 1)
+        self.copy_box(target, target_at, source, source_at, asked.width, asked.height, depth)
 
-    def _side(self, kind: int, host: int, device: int, array: int, pitch: int, rows: int) -> Box:
-        """Return one side of a copy as a record describes it."""
+    def _side(self, asked: _Copy2D | _Copy3D, side: str) -> tuple[Box, Three]:
+        """Return one side of a copy as a record describes it: its rows, and the position in them."""
+        x, y, z = (getattr(asked, f"{side}_{axis}", 0) for axis in "xyz")
+        kind = getattr(asked, f"{side}_type")
         if kind == _OF_ARRAY:
-            return self.known(array, TexelArray).box()
+            return self.known(getattr(asked, f"{side}_array"), TexelArray).box(), (x, y, z)
         if kind not in (_OF_HOST, _OF_DEVICE, _UNIFIED):
             raise DriverError(Result.INVALID_VALUE, f"no kind of memory has the number {kind}")
-        return Box(host if kind == _OF_HOST else device, pitch, rows)
+        start = getattr(asked, f"{side}_host" if kind == _OF_HOST else side)
+        return Box(start, getattr(asked, f"{side}_pitch"), getattr(asked, f"{side}_height", 1)), (x, y, z)
 
     def cuMemsetD2D8_v2(self, address: U64, pitch: U64, value: U32, width: U64, height: U64) -> None:
         """Fill rows with a byte."""
@@ -264,12 +257,30 @@ class ArrayCalls(MemoryCalls):
             rows = rows[..., 0]
         return rows if height else rows[0]
 
+    def texels_of(
+        self, resource: int, format: Callable[[], tuple[str, int]], sizes_at: int
+    ) -> tuple[np.ndarray[Any, Any], int, int]:
+        """Return the texels of an array or of memory that a record names, their channels, and their flags.
+
+        `format` returns the type and the channels of memory, and its sizes lie at `sizes_at`.
+        """
+        kind, start = ctypes.c_uint32.from_address(resource).value, resource + 8
+        if kind == ARRAY:
+            array = self.known(ctypes.c_uint64.from_address(start).value, TexelArray)
+            return array.texels, array.channels, array.flags
+        if kind not in (LINEAR, PITCHED):
+            raise DriverError(Result.NOT_SUPPORTED, "textures of mipmapped arrays are not supported")
+        dtype, channels = format()
+        sizes = list((ctypes.c_uint64 * 3).from_address(sizes_at))
+        if kind == LINEAR:
+            sizes = [sizes[0] // (int(np.dtype(dtype).itemsize) * channels)]
+        place = ctypes.c_uint64.from_address(start).value
+        return self.linear_texels(place, dtype, channels, *sizes), channels, 0
+
     def cuTexObjectCreate(
         self, resource: Pointer, description: Pointer, view: Pointer
     ) -> Annotated[Handle, "texture"]:
         """Return a texture of an array or of memory."""
-        kind = ctypes.c_uint32.from_address(resource).value
-        fields = resource + 8
         raw = _TextureDescription.from_address(description)
         settings = TextureSettings(
             tuple(raw.address),
@@ -279,25 +290,9 @@ class ArrayCalls(MemoryCalls):
             tuple(raw.border),
             bool(raw.flags & _SEAMLESS),
         )
-        if kind == ARRAY:
-            array = self.known(ctypes.c_uint64.from_address(fields).value, TexelArray)
-            texels, dtype, channels = array.texels, array.dtype, array.channels
-            flags = array.flags
-        elif kind in (LINEAR, PITCHED):
-            place = ctypes.c_uint64.from_address(fields).value
-            format, channels = (ctypes.c_uint32 * 2).from_address(fields + 8)
-            dtype, flags = _dtype(format), 0
-            sizes = (ctypes.c_uint64 * 3).from_address(fields + 16)
-            if kind == LINEAR:
-                count = sizes[0] // (int(np.dtype(dtype).itemsize) * channels)
-                texels = self.linear_texels(place, dtype, channels, count)
-            else:
-                texels = self.linear_texels(place, dtype, channels, *sizes)
-        else:
-            raise DriverError(Result.NOT_SUPPORTED, "textures of mipmapped arrays are not supported")
-        as_float = (
-            not raw.flags & _AS_INTEGER and np.dtype(dtype).kind in "iu" and np.dtype(dtype).itemsize < 4
-        )
+        format, count = (ctypes.c_uint32 * 2).from_address(resource + 16)
+        texels, channels, flags = self.texels_of(resource, lambda: (_dtype(format), count), resource + 24)
+        as_float = not raw.flags & _AS_INTEGER and texels.dtype.kind in "iu" and texels.dtype.itemsize < 4
         return self.texture_of(texels, channels, flags, replace(settings, is_normalized_float=as_float))
 
     def cuTexObjectDestroy(self, texture: Handle) -> None:

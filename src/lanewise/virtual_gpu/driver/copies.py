@@ -10,8 +10,8 @@ import numpy as np
 
 from lanewise.virtual_gpu.driver.entry_points import I32, U32, U64, Handle, Pointer
 from lanewise.virtual_gpu.driver.memory import Allocation
-from lanewise.virtual_gpu.driver.operations import DEFAULT, OperationCalls
 from lanewise.virtual_gpu.driver.results import DriverError, Result
+from lanewise.virtual_gpu.driver.streams import DEFAULT, StreamCalls
 
 #: What the pitch of cuMemAllocPitch is a multiple of.
 _PITCH = 512
@@ -48,7 +48,7 @@ class Pool:
         self.attributes: dict[int, int] = {}
 
 
-class MemoryCalls(OperationCalls):
+class MemoryCalls(StreamCalls):
     """Memory of the device, which lies in host memory under the same addresses."""
 
     _default_pool: int = 0
@@ -132,9 +132,7 @@ class MemoryCalls(OperationCalls):
         if self.races is not None:
             self.races.forget(address)
 
-    def cuMemFreeHost(self, address: U64) -> None:
-        """Give back host memory; a null pointer is none."""
-        self.cuMemFree_v2(address)
+    cuMemFreeHost = cuMemFree_v2
 
     def cuMemFreeAsync(self, address: U64, stream: Handle) -> None:
         """Give back memory when the work of the stream so far is done; a null pointer is none."""
@@ -202,12 +200,7 @@ class MemoryCalls(OperationCalls):
         """Copy bytes; both addresses are those of the device or of the host."""
         self._copy(target, source, bytes, DEFAULT, is_async=False)
 
-    def cuMemcpyAsync(self, target: U64, source: U64, bytes: U64, stream: Handle) -> None:
-        """Copy bytes at once."""
-        self._copy(target, source, bytes, stream, is_async=True)
-
     cuMemcpyHtoD_v2 = cuMemcpyDtoH_v2 = cuMemcpyDtoD_v2 = cuMemcpy
-    cuMemcpyHtoDAsync_v2 = cuMemcpyDtoHAsync_v2 = cuMemcpyDtoDAsync_v2 = cuMemcpyAsync
 
     def _fill(self, address: int, value: int, count: int, size: int, stream: int = DEFAULT) -> None:
         """Write a number of some bytes again and again."""
@@ -230,18 +223,6 @@ class MemoryCalls(OperationCalls):
     def cuMemsetD32_v2(self, address: U64, value: U32, count: U64) -> None:
         """Fill memory with a number of four bytes."""
         self._fill(address, value, count, 4)
-
-    def cuMemsetD8Async(self, address: U64, value: U32, count: U64, stream: Handle) -> None:
-        """Fill memory with a byte at once."""
-        self._fill(address, value, count, 1, stream)
-
-    def cuMemsetD16Async(self, address: U64, value: U32, count: U64, stream: Handle) -> None:
-        """Fill memory with a number of two bytes at once."""
-        self._fill(address, value, count, 2, stream)
-
-    def cuMemsetD32Async(self, address: U64, value: U32, count: U64, stream: Handle) -> None:
-        """Fill memory with a number of four bytes at once."""
-        self._fill(address, value, count, 4, stream)
 
 
 def _pool_attribute(attribute: int) -> type[ctypes.c_int32] | type[ctypes.c_uint64]:

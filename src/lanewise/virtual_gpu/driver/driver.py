@@ -1,19 +1,16 @@
 """The driver: all entry points together, called from Python by name or from C with raw arguments."""
 
-import ctypes
 import os
 import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 from lanewise.virtual_gpu.driver.devices import DeviceCalls
-from lanewise.virtual_gpu.driver.entry_points import C_TYPES, EntryPoint, declared_by, declared_in
+from lanewise.virtual_gpu.driver.entry_points import EntryPoint, declared_by, declared_in
 from lanewise.virtual_gpu.driver.graphs import GraphCalls
 from lanewise.virtual_gpu.driver.linking import LinkCalls
-from lanewise.virtual_gpu.driver.occupancy import OccupancyCalls
 from lanewise.virtual_gpu.driver.results import FAULTS, DriverError, Result
 from lanewise.virtual_gpu.driver.virtual_memory import VirtualMemoryCalls
 
@@ -21,7 +18,7 @@ from lanewise.virtual_gpu.driver.virtual_memory import VirtualMemoryCalls
 LOG_VARIABLE = "LANEWISE_GPU_LOG"
 
 
-class Driver(DeviceCalls, GraphCalls, OccupancyCalls, LinkCalls, VirtualMemoryCalls):
+class Driver(DeviceCalls, GraphCalls, LinkCalls, VirtualMemoryCalls):
     """The CUDA driver API over the CPU machine.
 
     A method has the name of its entry point, takes what C takes without the pointers for results, and returns
@@ -53,7 +50,7 @@ class Driver(DeviceCalls, GraphCalls, OccupancyCalls, LinkCalls, VirtualMemoryCa
             if declared is None or not hasattr(self, name):
                 raise DriverError(Result.NOT_SUPPORTED, f"{name} is not supported")
             self._raise_pending(name)
-            self._call(declared, raw)
+            declared.call(getattr(self, name), raw)
             result, reason = Result.SUCCESS, ""
         except DriverError as error:
             result, reason = error.result, error.reason
@@ -90,40 +87,14 @@ class Driver(DeviceCalls, GraphCalls, OccupancyCalls, LinkCalls, VirtualMemoryCa
         unseen: list[Exception] = self.__dict__.pop("unseen", [])
         return unseen
 
-    def _call(self, declared: EntryPoint, raw: Sequence[int]) -> None:
-        inputs: list[Any] = []
-        targets: list[tuple[Any, int]] = []
-        for parameter, word in zip(declared.parameters, raw, strict=False):
-            kind = C_TYPES[parameter.type]
-            if parameter.is_result:
-                targets.append((kind, word))
-            elif parameter.type == "text":
-                inputs.append(ctypes.string_at(word).decode(errors="replace") if word else "")
-            else:
-                inputs.append(kind(word).value)
-        values = getattr(self, declared.name)(*inputs)
-        results = values if isinstance(values, tuple) else (values,)
-        for (kind, place), value in zip(targets, results, strict=False):
-            if place:
-                kind.from_address(place).value = value
-
     def _log(
         self, name: str, declared: EntryPoint | None, raw: Sequence[int], result: Result, reason: str
     ) -> None:
         """Write a call to stderr if it is asked for; what did not succeed always, except for questions."""
         if os.environ.get(LOG_VARIABLE, "0") not in ("", "0"):
-            words = (
-                ", ".join(
-                    f"{parameter.name}={word:#x}"
-                    for parameter, word in zip(declared.parameters, raw, strict=False)
-                )
-                if declared is not None
-                else "…"
-            )
-            print(
-                f"lanewise gpu: {name}({words}) = {result.title}" + (f": {reason}" if reason else ""),
-                file=sys.stderr,
-            )
+            words = declared.written(raw) if declared is not None else "…"
+            why = f": {reason}" if reason else ""
+            print(f"lanewise gpu: {name}({words}) = {result.title}{why}", file=sys.stderr)
         elif result in _ALWAYS_LOGGED and reason:
             print(f"lanewise gpu: {name}: {reason}", file=sys.stderr)
 

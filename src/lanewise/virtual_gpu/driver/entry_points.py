@@ -9,8 +9,10 @@ takes the words as they come is declared in a text, as cuda.h has it in fewer wo
 
 import ctypes
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, get_args, get_type_hints
+
+from lanewise.virtual_gpu.driver.results import DriverError, Result
 
 #: The types of parameters and results, as ctypes has them.
 C_TYPES: dict[str, Any] = {
@@ -22,6 +24,17 @@ C_TYPES: dict[str, Any] = {
     "handle": ctypes.c_uint64,
     "text": ctypes.c_uint64,
 }
+
+
+#: The first address that may be memory.
+_LOWEST = 4096
+
+
+def read_word(type: str, word: int) -> Any:
+    """Return the argument that C passes as a word of 64 bits."""
+    if type == "text":
+        return ctypes.string_at(word).decode(errors="replace") if word else ""
+    return C_TYPES[type](word).value
 
 
 class Parameter(NamedTuple):
@@ -37,6 +50,30 @@ class EntryPoint(NamedTuple):
 
     name: str
     parameters: tuple[Parameter, ...]
+
+    def call(
+        self, method: Callable[..., Any], raw: Sequence[int], read: Callable[[str, int], Any] = read_word
+    ) -> Any:
+        """Call a method as C does: 64-bit words in, results written to memory; return what it returns.
+
+        `read` returns the argument that a word is, by the type of the parameter.
+        """
+        given = list(zip(self.parameters, raw, strict=False))
+        values = method(*(read(parameter.type, word) for parameter, word in given if not parameter.is_result))
+        targets = [(C_TYPES[parameter.type], word) for parameter, word in given if parameter.is_result]
+        results = values if isinstance(values, tuple) else (values,)
+        for (kind, place), value in zip(targets, results, strict=False):
+            if place:
+                if place < _LOWEST:
+                    raise DriverError(Result.INVALID_VALUE, f"{place:#x} is the address of no memory")
+                kind.from_address(place).value = value
+        return values
+
+    def written(self, raw: Sequence[int]) -> str:
+        """Return the arguments of a call as the log has them."""
+        return ", ".join(
+            f"{parameter.name}={word:#x}" for parameter, word in zip(self.parameters, raw, strict=False)
+        )
 
     @property
     def inputs(self) -> tuple[Parameter, ...]:
@@ -99,7 +136,7 @@ def _parameters(method: Callable[..., object]) -> tuple[Parameter, ...] | None:
 def declared_in(text: str) -> dict[str, EntryPoint]:
     """Return the entry points that a text declares, one in a line, by name."""
     declared = {}
-    for name, inside in re.findall(r"^(\w+)\((.*)\)$", text, re.MULTILINE):
+    for name, inside in re.findall(r"^(\w+)\((.*)\)(?: = \d+)?$", text, re.MULTILINE):
         parameters = tuple(Parameter(kind, own, bool(out)) for out, kind, own in _PARAMETER.findall(inside))
         declared[name] = EntryPoint(name, parameters)
     return declared

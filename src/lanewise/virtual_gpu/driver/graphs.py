@@ -10,24 +10,21 @@ import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import cached_property
 from typing import Annotated
 
-from lanewise.virtual_gpu.driver.arrays import COPY_2D_BYTES, COPY_3D_BYTES
-from lanewise.virtual_gpu.driver.copies import MemoryCalls
+from lanewise.virtual_gpu.devices import Device
+from lanewise.virtual_gpu.driver.arrays import COPY_2D_BYTES, COPY_3D_BYTES, Box
 from lanewise.virtual_gpu.driver.entry_points import I32, U32, U64, Handle, Pointer
-from lanewise.virtual_gpu.driver.launches import LaunchCalls
+from lanewise.virtual_gpu.driver.launches import ATTRIBUTE_BYTES, LaunchCalls, LaunchConfig
 from lanewise.virtual_gpu.driver.modules import LoadedFunction
 from lanewise.virtual_gpu.driver.results import DriverError, Result
-from lanewise.virtual_gpu.driver.streams import StreamCalls
+from lanewise.virtual_gpu.driver.state import Launcher, plain_launch
 from lanewise.virtual_gpu.order.host_lines import host_line
 from lanewise.virtual_gpu.order.stream_order import NODE, Clock
 
 Work = Callable[[], object]
 #: Whether a stream is captured (CUstreamCaptureStatus).
 _IDLE, _CAPTURING = 0, 1
-#: Where a launch record (CUlaunchConfig) has its stream, its attributes and their number; bytes of both.
-_CONFIG_BYTES, _STREAM_AT, _ATTRIBUTES_AT, _COUNT_AT, _ATTRIBUTE_BYTES = 56, 32, 40, 48, 72
 
 
 class NodeKind(IntEnum):
@@ -108,18 +105,17 @@ class Capture:
     is_origin: bool = False
 
 
-class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
+class GraphCalls(LaunchCalls):
     """Graphs, and the entry points that a captured stream keeps instead of executing them."""
 
-    @cached_property
-    def _captures(self) -> dict[int, Capture]:
-        """The streams that are captured, by handle."""
-        return {}
-
-    @cached_property
-    def _captured_events(self) -> dict[int, Capture]:
-        """Events that were recorded in captured streams: what a stream that waits for them depends on."""
-        return {}
+    def __init__(self, device: Device, launcher: Launcher = plain_launch) -> None:
+        super().__init__(device, launcher)
+        #: The streams that are captured, by handle.
+        self._captures: dict[int, Capture] = {}
+        #: Events that were recorded in captured streams: what a stream that waits for them depends on.
+        self._captured_events: dict[int, Capture] = {}
+        #: The nodes of copied graphs by those of their originals.
+        self._clones: dict[int, dict[int, int]] = {}
 
     def enqueue(self, stream: int, kind: NodeKind, work: Work) -> object:
         """Do work in a stream at once, or keep it as a node if the stream is captured."""
@@ -128,6 +124,10 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
             return work()
         capture.last = [self.add_node(capture.graph, kind, work, capture.last)]
         return None
+
+    def _used_by(self, stream: int) -> int:
+        """Return the stream that work of a stream runs in: what is kept runs in none of its own."""
+        return 0 if stream in self._captures else stream
 
     def add_node(self, graph: Graph, kind: NodeKind, work: Work, before: Iterable[Node] = ()) -> Node:
         """Return a new node of a graph."""
@@ -238,33 +238,26 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
         self, config: Pointer, function: Handle, parameters: Pointer, extra: Pointer
     ) -> None:
         """Launch a kernel as a record says, or keep the launch with its arguments as they are now."""
-        stream = ctypes.c_uint64.from_address(config + _STREAM_AT).value
-        if stream not in self._captures:
+        asked = LaunchConfig.from_address(config)
+        if asked.stream not in self._captures:
             super().cuLaunchKernelEx(config, function, parameters, extra)
             return
-        count = ctypes.c_uint32.from_address(config + _COUNT_AT).value
-        record = ctypes.create_string_buffer(ctypes.string_at(config, _CONFIG_BYTES), _CONFIG_BYTES)
-        attributes = ctypes.c_uint64.from_address(config + _ATTRIBUTES_AT).value
-        size = count * _ATTRIBUTE_BYTES
-        copy = ctypes.create_string_buffer(ctypes.string_at(attributes, size) if size else b"", size or 1)
-        start = ctypes.addressof(record)
-        ctypes.c_uint64.from_address(start + _ATTRIBUTES_AT).value = ctypes.addressof(copy)
-        ctypes.c_uint64.from_address(start + _STREAM_AT).value = 0
-        own = self.own_arguments(function, parameters)
+        record, size = LaunchConfig.from_buffer_copy(asked), asked.count * ATTRIBUTE_BYTES
+        copy = ctypes.create_string_buffer(
+            ctypes.string_at(asked.attributes, size) if size else b"", size or 1
+        )
+        record.attributes, record.stream = ctypes.addressof(copy), 0
+        start, own = ctypes.addressof(record), self.own_arguments(function, parameters)
 
         def work(kept: object = (record, copy, own)) -> None:
             LaunchCalls.cuLaunchKernelEx(self, start, function, ctypes.addressof(own[0]), extra)
 
-        self.enqueue(stream, NodeKind.KERNEL, work)
+        self.enqueue(asked.stream, NodeKind.KERNEL, work)
 
     def cuMemcpyAsync(self, target: U64, source: U64, bytes: U64, stream: Handle) -> None:
         """Copy bytes, or keep the copy."""
-        if stream not in self._captures:
-            super().cuMemcpyAsync(target, source, bytes, stream)
-            return
-        self.enqueue(
-            stream, NodeKind.MEMCPY, lambda: MemoryCalls.cuMemcpyAsync(self, target, source, bytes, 0)
-        )
+        used = self._used_by(stream)
+        self.enqueue(stream, NodeKind.MEMCPY, lambda: self._copy(target, source, bytes, used, is_async=True))
 
     cuMemcpyHtoDAsync_v2 = cuMemcpyDtoHAsync_v2 = cuMemcpyDtoDAsync_v2 = cuMemcpyAsync
 
@@ -278,21 +271,19 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
 
     def cuMemsetD8Async(self, address: U64, value: U32, count: U64, stream: Handle) -> None:
         """Fill memory with a byte, or keep the fill."""
-        self._fill_in(stream, MemoryCalls.cuMemsetD8Async, address, value, count)
+        self._fill_in(stream, address, value, count, 1)
 
     def cuMemsetD16Async(self, address: U64, value: U32, count: U64, stream: Handle) -> None:
         """Fill memory with a number of two bytes, or keep the fill."""
-        self._fill_in(stream, MemoryCalls.cuMemsetD16Async, address, value, count)
+        self._fill_in(stream, address, value, count, 2)
 
     def cuMemsetD32Async(self, address: U64, value: U32, count: U64, stream: Handle) -> None:
         """Fill memory with a number of four bytes, or keep the fill."""
-        self._fill_in(stream, MemoryCalls.cuMemsetD32Async, address, value, count)
+        self._fill_in(stream, address, value, count, 4)
 
-    def _fill_in(
-        self, stream: int, method: Callable[..., None], address: int, value: int, count: int
-    ) -> None:
-        used = 0 if stream in self._captures else stream
-        self.enqueue(stream, NodeKind.MEMSET, lambda: method(self, address, value, count, used))
+    def _fill_in(self, stream: int, address: int, value: int, count: int, size: int) -> None:
+        used = self._used_by(stream)
+        self.enqueue(stream, NodeKind.MEMSET, lambda: self._fill(address, value, count, size, used))
 
     def cuMemAllocAsync(self, bytes: U64, stream: Handle) -> Annotated[U64, "address"]:
         """Return the address of new memory; in a captured stream it is there from now on."""
@@ -326,10 +317,8 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
 
     def cuLaunchHostFunc(self, stream: Handle, function: Pointer, data: Pointer) -> None:
         """Call a function of the host, or keep the call."""
-        if stream not in self._captures:
-            super().cuLaunchHostFunc(stream, function, data)
-            return
-        self.enqueue(stream, NodeKind.HOST, lambda: StreamCalls.cuLaunchHostFunc(self, 0, function, data))
+        used = self._used_by(stream)
+        self.enqueue(stream, NodeKind.HOST, lambda: self.call_host(used, function, data))
 
     def cuEventRecord(self, event: Handle, stream: Handle) -> None:
         """Record an event; in a captured stream it stands for the work so far."""
@@ -339,10 +328,6 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
             super().cuEventRecord(event, stream)
             return
         self._captured_events[event] = Capture(capture.graph, list(capture.last))
-
-    def cuEventRecordWithFlags(self, event: Handle, stream: Handle, flags: U32) -> None:
-        """Record an event as cuEventRecord does."""
-        self.cuEventRecord(event, stream)
 
     def cuStreamWaitEvent(self, stream: Handle, event: Handle, flags: U32) -> None:
         """Wait for an event; a stream that waits for one of a captured stream is captured as well."""
@@ -423,7 +408,7 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
     def host_work(self, parameters: int) -> Work:
         """Return the call of a function of the host that a record describes."""
         function, data = (ctypes.c_uint64 * 2).from_address(parameters)
-        return lambda: StreamCalls.cuLaunchHostFunc(self, 0, function, data)
+        return lambda: self.call_host(0, function, data)
 
     def cuGraphAddMemsetNode(
         self, graph: Handle, dependencies: Pointer, count: U64, parameters: Pointer, context: Handle = 0
@@ -436,10 +421,9 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
         place, pitch = (ctypes.c_uint64 * 2).from_address(parameters)
         value, size = (ctypes.c_uint32 * 2).from_address(parameters + 16)
         width, height = (ctypes.c_uint64 * 2).from_address(parameters + 24)
-        method = {1: self.cuMemsetD2D8_v2, 2: self.cuMemsetD2D16_v2, 4: self.cuMemsetD2D32_v2}.get(size)
-        if method is None:
+        if size not in (1, 2, 4):
             raise DriverError(Result.INVALID_VALUE, f"elements of {size} bytes cannot be filled")
-        return lambda: method(place, pitch, value, width, height)
+        return lambda: self.fill_box(Box(place, pitch, height), value, size, width, height)
 
     def cuGraphAddKernelNode_v2(
         self, graph: Handle, dependencies: Pointer, count: U64, parameters: Pointer
@@ -504,11 +488,6 @@ class GraphCalls(LaunchCalls, MemoryCalls, StreamCalls):
         number = self.handle(clone)
         self._clones[number] = {node.handle: copy.handle for node, copy in copies.items()}
         return number
-
-    @cached_property
-    def _clones(self) -> dict[int, dict[int, int]]:
-        """The nodes of copied graphs by those of their originals."""
-        return {}
 
     def cuGraphNodeFindInClone(self, node: Handle, graph: Handle) -> Annotated[Handle, "copy"]:
         """Return the copy of a node in a copied graph."""

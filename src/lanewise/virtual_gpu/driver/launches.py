@@ -7,8 +7,8 @@ from typing import Annotated, Any, TypeVar
 
 from lanewise.errors import LanewiseError
 from lanewise.isa.archs import arch_number
-from lanewise.isa.im2col_map import LEAST_AXES, Im2colTensor
-from lanewise.isa.tensor_map import MappedTensor, TiledTensor
+from lanewise.isa.multiprocessor import WARP
+from lanewise.isa.tensor_map import LEAST_AXES, Im2colTensor, MappedTensor, TiledTensor
 from lanewise.isa.tensor_map_fields import (
     EVERY_TYPE,
     FIELD,
@@ -26,7 +26,7 @@ from lanewise.machine.errors import Deadlock, KernelFault
 from lanewise.machine.runtime.device_memory import module_memory, variable_bytes
 from lanewise.ptx import Shape
 from lanewise.virtual_gpu.driver.arrays import ArrayCalls
-from lanewise.virtual_gpu.driver.attributes import function_attributes
+from lanewise.virtual_gpu.driver.devices import function_attributes
 from lanewise.virtual_gpu.driver.entry_points import I32, U32, U64, Handle, Pointer, Text
 from lanewise.virtual_gpu.driver.modules import (
     LoadedFunction,
@@ -38,22 +38,27 @@ from lanewise.virtual_gpu.driver.modules import (
     load_ptx,
     ptx_in,
 )
-from lanewise.virtual_gpu.driver.operations import DEFAULT
 from lanewise.virtual_gpu.driver.results import DriverError, Result
+from lanewise.virtual_gpu.driver.streams import DEFAULT
 
 _POINTER_BYTES = 8
 #: Attributes of a launch by the numbers of cuda.h, and the bytes of one: a number, padding, and its value.
 _COOPERATIVE, _CLUSTER, _OVERLAP = 2, 4, 6
-_ATTRIBUTE_BYTES, _VALUE_OFFSET = 72, 8
+ATTRIBUTE_BYTES, _VALUE_OFFSET = 72, 8
 #: Words of `extra` of a launch: a buffer with all parameters, its size, and the end.
 _BUFFER, _BUFFER_SIZE, _END = 1, 2, 0
 _DYNAMIC_SHARED = 8
+#: Attributes of a function: the threads that a block may have, and the bytes of its static shared memory.
+_MOST_THREADS, _STATIC_SHARED = 0, 1
+#: The state of a function that is loaded (CUfunctionLoadingState).
+_LOADED = 1
+_SHARED_BYTES = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_int32)
 
 Three = tuple[int, int, int]
 Tensor = TypeVar("Tensor", bound=MappedTensor)
 
 
-class _LaunchConfig(ctypes.Structure):
+class LaunchConfig(ctypes.Structure):
     """CUlaunchConfig: grid, block, shared memory, stream, attributes."""
 
     _fields_ = (
@@ -64,6 +69,18 @@ class _LaunchConfig(ctypes.Structure):
         ("attributes", ctypes.c_uint64),
         ("count", ctypes.c_uint32),
     )
+
+    @property
+    def values(self) -> dict[int, int]:
+        """Where the value of each attribute lies, by the number of the attribute."""
+        places = [self.attributes + number * ATTRIBUTE_BYTES for number in range(self.count)]
+        return {ctypes.c_uint32.from_address(place).value: place + _VALUE_OFFSET for place in places}
+
+    @property
+    def cluster(self) -> Three | None:
+        """The blocks of a cluster along each axis; None if the launch has no clusters."""
+        place = self.values.get(_CLUSTER)
+        return None if place is None else three_sizes((ctypes.c_uint32 * 3).from_address(place))
 
 
 class LaunchCalls(ArrayCalls):
@@ -93,9 +110,7 @@ class LaunchCalls(ArrayCalls):
         """Return a handle of the module of an image; options are for a compiler that is not used."""
         return self.cuModuleLoadData(image)
 
-    def cuModuleLoadFatBinary(self, image: Pointer) -> Annotated[Handle, "module"]:
-        """Return a handle of the module in a fatbin."""
-        return self.cuModuleLoadData(image)
+    cuModuleLoadFatBinary = cuModuleLoadData
 
     def is_function(self, handle: int) -> bool:
         """Return whether a number is the handle of a function."""
@@ -157,11 +172,10 @@ class LaunchCalls(ArrayCalls):
         if attribute in known.attributes:
             return known.attributes[attribute]
         kernel = known.entry.function
-        static = sum(
-            variable.size for variable in known.owner.module.variables.values() if variable.space == "shared"
-        )
-        constant = sum(
-            variable.size for variable in known.owner.module.variables.values() if variable.space == "const"
+        variables = known.owner.module.variables.values()
+        static, constant = (
+            sum(variable.size for variable in variables if variable.space == space)
+            for space in ("shared", "const")
         )
         limit = kernel.limit("reqntid") or kernel.limit("maxntid")
         values = function_attributes(static, constant, 32, arch_number(self.device.arch))
@@ -230,6 +244,79 @@ class LaunchCalls(ArrayCalls):
         """Return how many blocks of a function a multiprocessor holds."""
         return self.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, shared_bytes)
 
+    def cuOccupancyMaxPotentialBlockSize(
+        self, function: Handle, shared_of: Pointer, shared_bytes: U64, limit: I32
+    ) -> Annotated[tuple[I32, I32], "blocks threads"]:
+        """Return the blocks that fill the device and the threads of a block that occupy it most.
+
+        `shared_of` is the address of a function of the program that says how much dynamic shared memory a
+        block of some threads has; 0 if every block has `shared_bytes`.
+        """
+        most = self.cuFuncGetAttribute(_MOST_THREADS, function)
+        if limit:
+            most = min(most, limit)
+        best_threads, best_blocks = 0, 0
+        for threads in range(-(-most // WARP) * WARP, 0, -WARP):
+            threads = min(threads, most)
+            shared = _SHARED_BYTES(shared_of)(threads) if shared_of else shared_bytes
+            try:
+                blocks = self.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, shared)
+            except DriverError:
+                continue  # not one block of so many threads fits
+            if blocks * threads > best_blocks * best_threads:
+                best_threads, best_blocks = threads, blocks
+        return best_blocks * self.device.multiprocessors, best_threads
+
+    def cuOccupancyMaxPotentialBlockSizeWithFlags(
+        self, function: Handle, shared_of: Pointer, shared_bytes: U64, limit: I32, flags: U32
+    ) -> Annotated[tuple[I32, I32], "blocks threads"]:
+        """Return the blocks that fill the device and the threads of a block that occupy it most."""
+        return self.cuOccupancyMaxPotentialBlockSize(function, shared_of, shared_bytes, limit)
+
+    def cuModuleGetFunctionCount(self, module: Handle) -> Annotated[U32, "count"]:
+        """Return how many functions a module has."""
+        return len(self.known(module, LoadedModule).module.entries)
+
+    def cuModuleEnumerateFunctions(self, functions: Pointer, count: U32, module: Handle) -> None:
+        """Write handles of the functions of a module, as many as there is room for."""
+        names = list(self.known(module, LoadedModule).module.entries)[:count]
+        target = (ctypes.c_uint64 * len(names)).from_address(functions)
+        target[:] = [self.cuModuleGetFunction(module, name) for name in names]
+
+    def cuFuncIsLoaded(self, function: Handle) -> Annotated[I32, "state"]:
+        """Return that a function is loaded."""
+        return _LOADED
+
+    def cuFuncLoad(self, function: Handle) -> None:
+        """Do nothing: a function is loaded with its module."""
+
+    def cuLibraryGetKernelCount(self, library: Handle) -> Annotated[U32, "count"]:
+        """Return how many kernels a library has."""
+        return self.cuModuleGetFunctionCount(library)
+
+    def cuLibraryEnumerateKernels(self, kernels: Pointer, count: U32, library: Handle) -> None:
+        """Write the handles of a library's first kernels."""
+        self.cuModuleEnumerateFunctions(kernels, count, library)
+
+    def cuOccupancyAvailableDynamicSMemPerBlock(
+        self, function: Handle, blocks: I32, threads: I32
+    ) -> Annotated[U64, "bytes"]:
+        """Return the dynamic shared memory of a block if so many blocks share a multiprocessor."""
+        if blocks < 1:
+            raise DriverError(Result.INVALID_VALUE, f"a multiprocessor with {blocks} blocks")
+        static = self.cuFuncGetAttribute(_STATIC_SHARED, function)
+        whole = self.device.multiprocessor.shared_bytes // blocks - self.device.multiprocessor.reserved_bytes
+        return max(0, min(whole, self.device.shared_bytes) - static)
+
+    def cuOccupancyMaxActiveClusters(self, function: Handle, config: Pointer) -> Annotated[I32, "clusters"]:
+        """Return how many clusters of a launch the device holds at once."""
+        self.known(function, LoadedFunction)
+        asked = LaunchConfig.from_address(config)
+        blocks = self.cuOccupancyMaxActiveBlocksPerMultiprocessor(
+            function, prod(asked.block), asked.shared_bytes
+        )
+        return blocks * self.device.multiprocessors // prod(asked.cluster or (1,))
+
     # launches -----------------------------------------------------------------------------------------------
 
     def launch(
@@ -242,16 +329,10 @@ class LaunchCalls(ArrayCalls):
         self, config: Pointer, function: Handle, parameters: Pointer, extra: Pointer
     ) -> None:
         """Launch a kernel as a record says: with clusters, and overlapping with the kernel before it."""
-        asked = _LaunchConfig.from_address(config)
-        cluster, overlap = None, False
-        for number in range(asked.count):
-            place = asked.attributes + number * _ATTRIBUTE_BYTES
-            kind = ctypes.c_uint32.from_address(place).value
-            if kind == _CLUSTER:
-                cluster = tuple((ctypes.c_uint32 * 3).from_address(place + _VALUE_OFFSET))
-            elif kind == _OVERLAP:
-                overlap = bool(ctypes.c_int32.from_address(place + _VALUE_OFFSET).value)
-        shape = Shape(three_sizes(asked.grid), three_sizes(asked.block), asked.shared_bytes, cluster, overlap)
+        asked = LaunchConfig.from_address(config)
+        overlap = _OVERLAP in asked.values and bool(ctypes.c_int32.from_address(asked.values[_OVERLAP]).value)
+        grid, block = three_sizes(asked.grid), three_sizes(asked.block)
+        shape = Shape(grid, block, asked.shared_bytes, asked.cluster, overlap)
         self._launch(function, shape, parameters, extra, asked.stream)
 
     def cuLaunchKernel(self, function: int, *rest: int) -> None:

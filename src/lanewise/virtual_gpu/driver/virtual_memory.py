@@ -7,12 +7,12 @@ import ctypes
 import mmap
 import os
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated
 
+from lanewise.virtual_gpu.devices import Device
 from lanewise.virtual_gpu.driver.entry_points import I32, U64, Handle, Pointer
 from lanewise.virtual_gpu.driver.results import DriverError, Result
-from lanewise.virtual_gpu.driver.state import DriverState
+from lanewise.virtual_gpu.driver.state import DriverState, Launcher, plain_launch
 
 #: What sizes and addresses are multiples of, as on GPUs.
 GRANULARITY = 2 << 20
@@ -55,20 +55,12 @@ class Reservation:
 class VirtualMemoryCalls(DriverState):
     """Addresses, memory, and where memory is mapped."""
 
-    @cached_property
-    def _mapped(self) -> dict[int, Mapping]:
-        """What is mapped, by its first address."""
-        return {}
-
-    @cached_property
-    def _reserved(self) -> dict[int, Reservation]:
-        """The addresses that are reserved, by the first."""
-        return {}
-
-    @cached_property
-    def _adopted(self) -> list[int]:
-        """The first addresses of what kernels may access."""
-        return []
+    def __init__(self, device: Device, launcher: Launcher = plain_launch) -> None:
+        super().__init__(device, launcher)
+        #: What is mapped and what is reserved, by the first address; where what kernels may access begins.
+        self._mapped: dict[int, Mapping] = {}
+        self._reserved: dict[int, Reservation] = {}
+        self._adopted: list[int] = []
 
     def cuMemGetAllocationGranularity(self, properties: Pointer, option: I32) -> Annotated[U64, "bytes"]:
         """Return what sizes and addresses are multiples of."""
@@ -195,7 +187,7 @@ class VirtualMemoryCalls(DriverState):
                 runs.append((start, mapping.size))
         for start, size in runs:
             self.memory.adopt(start, size, f"the mapped memory at {start:#x} ({size:,} bytes)")
-        self._adopted[:] = [start for start, _ in runs]
+        self._adopted = [start for start, _ in runs]
 
 
 def _map(address: int, bytes: int, access: int, flags: int, file: int = -1, offset: int = 0) -> int:

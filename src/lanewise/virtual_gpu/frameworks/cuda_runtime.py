@@ -10,15 +10,12 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lanewise.errors import LanewiseError
 from lanewise.virtual_gpu.driver.results import DriverError
-from lanewise.virtual_gpu.frameworks.patches import Patches
+from lanewise.virtual_gpu.frameworks.patches import FrameworkState, Patches
 from lanewise.virtual_gpu.runtime.runtime import Runtime, entry_points
-
-if TYPE_CHECKING:
-    from lanewise.virtual_gpu.frameworks.framework_state import FrameworkState
 
 #: The types in which the module returns handles, by the names that the runtime's table has for them.
 _HANDLES = {

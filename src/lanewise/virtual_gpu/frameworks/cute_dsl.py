@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 from lanewise.virtual_gpu.driver.driver import entry_points
 from lanewise.virtual_gpu.driver.entry_points import EntryPoint
 from lanewise.virtual_gpu.driver.results import Result
-from lanewise.virtual_gpu.frameworks.patches import Patches
+from lanewise.virtual_gpu.frameworks.patches import FrameworkState, Patches
 from lanewise.virtual_gpu.library.stand_in import StandIn
+from lanewise.virtual_gpu.runtime.entry_points import driver_names
 
 if TYPE_CHECKING:
     from lanewise.virtual_gpu.driver.driver import Driver
-    from lanewise.virtual_gpu.frameworks.framework_state import FrameworkState
 
 _LIBRARY = "liblanewise_cute_dsl_runtime.so"
 #: Functions of the library that are entry points of the driver, with a line before the name.
@@ -38,41 +38,29 @@ _OF_THE_DRIVER = (
     "cuLibraryUnload",
     "cuTensorMapEncodeTiled",
 )
+#: Functions that the driver answers as it does those of the CUDA runtime.
+_OF_THE_RUNTIME = """
+_cudaDeviceGetAttribute _cudaDeviceSynchronize _cudaEventDestroy _cudaEventElapsedTime _cudaEventRecord
+_cudaFree _cudaFreeAsync _cudaFreeHost _cudaFuncSetAttribute _cudaGetDeviceCount _cudaLibraryGetGlobal
+_cudaLibraryGetKernel _cudaLibraryLoadData _cudaLibraryUnload _cudaMallocAsync _cudaMallocManaged
+_cudaOccupancyMaxActiveBlocksPerMultiprocessor _cudaStreamDestroy _cudaStreamSynchronize
+"""
 #: Other functions of the library, and the entry point of the driver that answers each. It takes the
 #: arguments of the function in their order, unless their numbers are here, or a constant behind `=`.
-_OF_THE_RUNTIME = {
-    "_cudaDeviceGetAttribute": "cuDeviceGetAttribute",
-    "_cudaDeviceSynchronize": "cuCtxSynchronize",
+_OTHERS = {
     "_cudaEventCreate": "cuEventCreate 0 =0",
-    "_cudaEventDestroy": "cuEventDestroy_v2",
-    "_cudaEventElapsedTime": "cuEventElapsedTime",
-    "_cudaEventRecord": "cuEventRecord",
-    "_cudaFree": "cuMemFree_v2",
-    "_cudaFreeAsync": "cuMemFreeAsync",
-    "_cudaFreeHost": "cuMemFreeHost",
-    "_cudaFuncSetAttribute": "cuFuncSetAttribute",
     "_cudaGetDevice": "cuDeviceGet 0 =0",
-    "_cudaGetDeviceCount": "cuDeviceGetCount",
     "_cudaKernelSetAttributeForDevice": "cuKernelSetAttribute 1 2 0 3",
     "_cudaLaunchKernel": "cuLaunchKernel 0 1 2 3 4 5 6 8 9 7 =0",
     "_cudaLaunchKernelEx": "cuLaunchKernelEx 0 1 2 =0",
-    "_cudaLibraryGetGlobal": "cuLibraryGetGlobal",
-    "_cudaLibraryGetKernel": "cuLibraryGetKernel",
-    "_cudaLibraryLoadData": "cuLibraryLoadData",
-    "_cudaLibraryUnload": "cuLibraryUnload",
     "_cudaMalloc": "cuMemAlloc_v2",
-    "_cudaMallocAsync": "cuMemAllocAsync",
     "_cudaMallocHost": "cuMemAllocHost_v2",
-    "_cudaMallocManaged": "cuMemAllocManaged",
     "_cudaMemcpy": "cuMemcpy",
     "_cudaMemcpyAsync": "cuMemcpyAsync 0 1 2 4",
     "_cudaMemset": "cuMemsetD8_v2",
     "_cudaMemsetAsync": "cuMemsetD8Async",
-    "_cudaOccupancyMaxActiveBlocksPerMultiprocessor": "cuOccupancyMaxActiveBlocksPerMultiprocessor",
     "_cudaSetDevice": "cuInit =0",
     "_cudaStreamCreate": "cuStreamCreate 0 =0",
-    "_cudaStreamDestroy": "cuStreamDestroy_v2",
-    "_cudaStreamSynchronize": "cuStreamSynchronize",
     "_cudaStreamWaitEvent": "cuStreamWaitEvent 0 1 =0",
 }
 _INIT_ONCE, _UNLOAD_ONCE = "cuda_dialect_init_library_once", "cuda_dialect_unload_library_once"
@@ -87,7 +75,8 @@ class RuntimeFunctions:
     @staticmethod
     def names() -> tuple[str, ...]:
         """Return the functions that the library exports."""
-        return (*(f"_{name}" for name in _OF_THE_DRIVER), *_OF_THE_RUNTIME, _INIT_ONCE, _UNLOAD_ONCE)
+        of_the_driver = (f"_{name}" for name in _OF_THE_DRIVER)
+        return (*of_the_driver, *_OF_THE_RUNTIME.split(), *_OTHERS, _INIT_ONCE, _UNLOAD_ONCE)
 
     def __call__(self, name: str, words: Callable[[int], list[int]]) -> int:
         """Answer a function of the library."""
@@ -122,7 +111,8 @@ class RuntimeFunctions:
 @cache
 def _translation(name: str) -> tuple[EntryPoint, list[Callable[[list[int]], int]], int]:
     """Return the entry point that answers a function, where its arguments are, and how many to read."""
-    target, *places = _OF_THE_RUNTIME.get(name, name.removeprefix("_")).split()
+    plain = name.removeprefix("_")
+    target, *places = (_OTHERS.get(name) or driver_names().get(plain, plain)).split()
     entry = entry_points()[target]
     if not places:
         places = [str(number) for number in range(len(entry.parameters))]

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import re
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lanewise.virtual_gpu.driver.linking import linked
 from lanewise.virtual_gpu.driver.modules import ptx_in
 from lanewise.virtual_gpu.driver.results import DriverError
-from lanewise.virtual_gpu.frameworks.patches import Patches
-
-if TYPE_CHECKING:
-    from lanewise.virtual_gpu.frameworks.framework_state import FrameworkState
+from lanewise.virtual_gpu.frameworks.patches import FrameworkState, Patches
 
 _EXTERNAL_FUNCTION = re.compile(r"^\s*\.extern\s+\.func\b[^;{]*?([\w$]+)\s*\(?[^()]*\)?\s*;", re.MULTILINE)
 #: External functions that the system has on a GPU, and the machine here.

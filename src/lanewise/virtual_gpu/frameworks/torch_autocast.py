@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-if TYPE_CHECKING:
-    from lanewise.virtual_gpu.frameworks.patches import Patches
+from lanewise.virtual_gpu.frameworks.patches import Patches
 
 _library: Any = torch.library.Library
 _Tensor: Any = torch.Tensor

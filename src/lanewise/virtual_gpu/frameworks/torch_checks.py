@@ -19,9 +19,9 @@ from torch.utils._pytree import tree_leaves
 
 from lanewise.machine.program.source_lines import short_place
 from lanewise.machine.runtime.initialised_bytes import INITIALISED, WRITTEN
-from lanewise.virtual_gpu.frameworks.torch_streams import current_handle
-from lanewise.virtual_gpu.order.byte_ranges import Access, AccessKind, Ranges, one_range, ranges_of
+from lanewise.virtual_gpu.frameworks.torch_cuda import current_handle
 from lanewise.virtual_gpu.order.host_lines import host_line
+from lanewise.virtual_gpu.order.stream_races import Access, AccessKind, Ranges, one_range, ranges_of
 
 if TYPE_CHECKING:
     from lanewise.numpy_types import AnyArray

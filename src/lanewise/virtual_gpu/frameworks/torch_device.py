@@ -18,16 +18,16 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
-from lanewise.virtual_gpu.frameworks.patches import Patches
+from lanewise.virtual_gpu.frameworks.patches import FrameworkState, Patches
 from lanewise.virtual_gpu.frameworks.torch_autocast import (
     in_float32,
     install_torch_autocast,
     rounds_to_its_own_type,
 )
 from lanewise.virtual_gpu.frameworks.torch_checks import TorchChecks
-from lanewise.virtual_gpu.frameworks.torch_cuda import install_torch_cuda
+from lanewise.virtual_gpu.frameworks.torch_cuda import Recording, install_torch_cuda, tensors_among
 from lanewise.virtual_gpu.frameworks.torch_extension import (
     DLPACK_CUDA,
     DLPACK_HOST,
@@ -37,12 +37,10 @@ from lanewise.virtual_gpu.frameworks.torch_extension import (
     scaled_mm,
     set_capsule_device,
 )
-from lanewise.virtual_gpu.frameworks.torch_graphs import Recording, install_torch_graphs
 
 if TYPE_CHECKING:
     from lanewise.numpy_types import AnyArray
     from lanewise.virtual_gpu.driver.driver import Driver
-    from lanewise.virtual_gpu.frameworks.framework_state import FrameworkState
 
 _weak_reference: Any = StorageWeakRef
 _CUDA = torch.device("cuda", 0)
@@ -271,14 +269,14 @@ class DeviceMode(TorchFunctionMode):
                 kwargs["device"] = _HOST
         if kwargs.get("pin_memory"):
             kwargs["pin_memory"] = False
-        operands = _tensors((args, kwargs))
+        operands = tensors_among((args, kwargs))
         if getattr(func, "__name__", "") in _SAME_DEVICE:
             self._require_same_device(operands)
         by_operands = asked is None and any(operand in self.storages for operand in operands)
         on_device = by_operands or _is_cuda(asked)
         result = _computed(func, args, kwargs, on_device)
         if on_device:
-            for tensor in _tensors(result):
+            for tensor in tensors_among(result):
                 self.storages.add(tensor)
             if self.storages.recording is not None:
                 self.storages.recording.add_operator(func, args, kwargs, result)
@@ -446,11 +444,6 @@ def _widened(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return func(*args, **kwargs).to(kind)
 
 
-def _tensors(values: object) -> list[torch.Tensor]:
-    """Return the tensors among values, in lists, tuples and dicts as well."""
-    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
-
-
 def _keep_in_files(storages: DeviceStorages, patches: Patches) -> None:
     """Let `torch.save` note which tensors are on the device, and `torch.load` put them there again."""
     serialization: Any = torch.serialization
@@ -479,9 +472,9 @@ def _follow_backward(storages: DeviceStorages, patches: Patches) -> None:
 
     def apply(function: Any, *args: Any, **kwargs: Any) -> Any:
         results = own_apply(function, *args, **kwargs)
-        if any(tensor in storages for tensor in _tensors((args, kwargs))):
+        if any(tensor in storages for tensor in tensors_among((args, kwargs))):
             with torch._C.DisableTorchFunction():
-                nodes = [tensor.grad_fn for tensor in _tensors(results) if tensor.grad_fn is not None]
+                nodes = [tensor.grad_fn for tensor in tensors_among(results) if tensor.grad_fn is not None]
             for node in nodes:
                 if isinstance(node, classes.BackwardCFunction):
                     node._lanewise_on_device = True
@@ -489,7 +482,7 @@ def _follow_backward(storages: DeviceStorages, patches: Patches) -> None:
 
     def backward(own: Any, node: Any, *gradients: Any) -> Any:
         if getattr(node, "_lanewise_on_device", False):
-            for tensor in _tensors(gradients):
+            for tensor in tensors_among(gradients):
                 storages.add(tensor)
         with DeviceMode(storages):
             return own(node, *gradients)
@@ -531,4 +524,3 @@ def install(gpu: FrameworkState, patches: Patches) -> None:
     install_torch_autocast(patches)
     install_torch_dlpack(gpu, patches)
     install_torch_extension(gpu, patches)
-    install_torch_graphs(gpu, patches)

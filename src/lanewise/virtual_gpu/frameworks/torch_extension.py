@@ -13,20 +13,17 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from lanewise.linalg.block_scaling.formats import SwizzledScales
+from lanewise.linalg.block_scaling import SwizzledScales
 from lanewise.virtual_gpu.frameworks.driver_library import install as load_driver_library
-from lanewise.virtual_gpu.frameworks.patches import Patches
-from lanewise.virtual_gpu.library.machine_code import X86_64, this_processor
+from lanewise.virtual_gpu.frameworks.patches import FrameworkState, Patches
 from lanewise.virtual_gpu.library.runtime_compiler import CompilerLibrary, load_compiler
+from lanewise.virtual_gpu.library.stand_in import X86_64, this_processor
 from lanewise.virtual_gpu.programs.elf_file import ElfFile
-
-if TYPE_CHECKING:
-    from lanewise.virtual_gpu.frameworks.framework_state import FrameworkState
 
 
 def _empty_strided(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> torch.Tensor:

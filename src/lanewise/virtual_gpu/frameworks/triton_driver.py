@@ -19,17 +19,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
 
 from lanewise.errors import LanewiseError
-from lanewise.isa.im2col_map import Im2colTensor
-from lanewise.isa.launch_limits import MOST_THREADS
-from lanewise.isa.multiprocessor import MOST_REGISTERS
-from lanewise.isa.tensor_map import TiledTensor
+from lanewise.isa.multiprocessor import MOST_REGISTERS, MOST_THREADS
+from lanewise.isa.tensor_map import Im2colTensor, TiledTensor
 from lanewise.isa.tensor_map_fields import L2_PROMOTIONS
 from lanewise.ptx import Shape
 from lanewise.ptx.host_tensors import host_array
 from lanewise.ptx.tensor_maps import TensorMap
 from lanewise.virtual_gpu.driver.launches import number_of, three_sizes
 from lanewise.virtual_gpu.driver.modules import LoadedFunction, LoadedModule, function_of, load_ptx
-from lanewise.virtual_gpu.frameworks.patches import Patches
+from lanewise.virtual_gpu.frameworks.patches import FrameworkState, Patches
 from lanewise.virtual_gpu.programs.elf_file import registers_of
 
 if TYPE_CHECKING:
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
     from triton.backends.compiler import GPUTarget
 
     from lanewise.ptx import Variable
-    from lanewise.virtual_gpu.frameworks.framework_state import FrameworkState
 
 #: Set to 1 to run the benchmarks of `triton.testing.perf_report`.
 BENCHMARKS_VARIABLE = "LANEWISE_GPU_BENCHMARKS"

@@ -1,9 +1,8 @@
 """The libraries that a program in CUDA C++ is linked to, under the names of the CUDA runtime and cuBLAS."""
 
 from lanewise.virtual_gpu.blas import Blas
-from lanewise.virtual_gpu.blas import entry_points as of_blas
-from lanewise.virtual_gpu.library.machine_code import X86_64
-from lanewise.virtual_gpu.library.stand_in import Arguments, StandIn
+from lanewise.virtual_gpu.blas import blas as of_blas
+from lanewise.virtual_gpu.library.stand_in import X86_64, Arguments, StandIn
 from lanewise.virtual_gpu.runtime.entry_points import plain_name, words
 from lanewise.virtual_gpu.runtime.runtime import Runtime, entry_points, exported_names
 

@@ -9,7 +9,7 @@ import ctypes
 import os
 from typing import TYPE_CHECKING, Any
 
-from lanewise.ptx.tools.nvrtc_library import installed_libraries
+from lanewise.ptx.tools.runtime_compiler import installed_libraries
 
 if TYPE_CHECKING:
     from lanewise.virtual_gpu.driver.driver import Driver

@@ -1,13 +1,131 @@
-"""The line of the program that called into a framework or into the driver."""
+"""The line of the program that called into a framework or into the driver, in Python or in C++.
+
+The library's code keeps the frame pointer of its caller, and programs are built with frame pointers and line
+tables, so that the frames of host code can be walked; `addr2line` of binutils reads the tables.
+"""
 
 import os
+import re
+import struct
+import subprocess
 import sys
 import sysconfig
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import FrameType
 
-from lanewise.virtual_gpu.order.native_lines import native_line
+#: How many frames are walked; a launch is two or three below the program's own line.
+_FRAMES = 16
+_FRAME = struct.Struct("<QQ")
+#: A function that nvcc writes for a launch, and the kernel's own name in it.
+_STUB = re.compile(r"__device_stub_(_\w+)")
+_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class NativeCall:
+    """A call from C: the address that it returns to, and the frame of its caller."""
+
+    return_address: int
+    frame: int
+
+
+@dataclass(frozen=True)
+class _Program:
+    file: Path
+    base: int
+    end: int
+
+
+#: The innermost call from C of each thread, and the programs of this process.
+_CALLS: dict[int, NativeCall] = {}
+_PROGRAMS: list[_Program] = []
+
+
+def enter_call(call: NativeCall) -> NativeCall | None:
+    """Note a call of this thread, and return the one that it is in."""
+    thread = threading.get_ident()
+    outer, _CALLS[thread] = _CALLS.get(thread), call
+    return outer
+
+
+def leave_call(outer: NativeCall | None) -> None:
+    """Note that a call has ended."""
+    if outer is None:
+        _CALLS.pop(threading.get_ident(), None)
+    else:
+        _CALLS[threading.get_ident()] = outer
+
+
+def add_program(file: Path, base: int, size: int) -> None:
+    """Note where a program was loaded."""
+    _PROGRAMS.append(_Program(file, base, base + size))
+
+
+def _return_addresses(call: NativeCall) -> Iterator[int]:
+    """Yield the addresses that a call and its callers return to; code without frame pointers ends it."""
+    yield call.return_address
+    frame = call.frame
+    with Path("/proc/self/mem").open(
+        "rb", buffering=0
+    ) as memory:  # a wrong address is an error, and no crash
+        for _ in range(_FRAMES):
+            try:
+                outer, address = _FRAME.unpack(os.pread(memory.fileno(), _FRAME.size, frame))
+            except (OSError, OverflowError, struct.error):
+                return
+            yield address
+            if outer <= frame:
+                return
+            frame = outer
+
+
+@cache
+def _lines_at(file: Path, offset: int) -> tuple[tuple[str, str], ...]:
+    """Return function and line of an address of a program, the innermost of inlined functions first."""
+    command = ["addr2line", "-i", "-f", "-e", str(file), hex(offset)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    words = done.stdout.splitlines()
+    places = [word.partition(" ")[0] for word in words[1::2]]  # a discriminator may be behind it
+    return tuple(zip(words[::2], places, strict=False))
+
+
+def native_line() -> str | None:
+    """Return the line of the program in C++ that made the current call; None if it is not known.
+
+    A kernel is launched by two functions that nvcc writes: one has the kernel's own name and calls the other,
+    in whose name the first one's is. Their lines are those of the kernel.
+    """
+    call = _CALLS.get(threading.get_ident())
+    if call is None or not _PROGRAMS:
+        return None
+    kernel = ""
+    for address in _return_addresses(call):
+        for program in _PROGRAMS:
+            if not program.base <= address < program.end:
+                continue
+            for function, line in _lines_at(program.file, address - 1 - program.base):  # the call is before
+                stub = _STUB.search(function)
+                if stub is not None:
+                    kernel = stub.group(1)
+                elif not kernel.startswith(function) and _is_own(line):
+                    return line
+    return None
+
+
+def _is_own(line: str) -> bool:
+    """Return whether a line is known and in no header of the toolkit, such as the template of cudaMalloc."""
+    name, _, number = line.rpartition(":")
+    file = Path(name)
+    is_header = (file.parent / "cuda_runtime.h").is_file()
+    return number.isdigit() and int(number) > 0 and file.is_file() and not is_header
+
 
 #: The folder of this library.
 _OWN = str(Path(__file__).parents[2])

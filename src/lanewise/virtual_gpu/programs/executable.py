@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lanewise.errors import LanewiseError
-from lanewise.virtual_gpu.library.machine_code import X86_64, this_processor
+from lanewise.virtual_gpu.library.stand_in import X86_64, this_processor
 from lanewise.virtual_gpu.programs.elf_file import EXECUTABLE_TYPE, ElfFile
 from lanewise.virtual_gpu.runtime.runtime import exported_names
 

@@ -1,4 +1,4 @@
-"""A program in this process: its library is loaded, and main() is called in a thread."""
+"""A program runs in a child process, so that a crash of its host code ends in a sentence and a status."""
 
 import ctypes
 import os
@@ -13,7 +13,7 @@ from lanewise.errors import LanewiseError
 from lanewise.virtual_gpu.blas import Blas
 from lanewise.virtual_gpu.driver import Driver
 from lanewise.virtual_gpu.library import DriverLibrary
-from lanewise.virtual_gpu.library.loading import SONAME as DRIVER_NAME
+from lanewise.virtual_gpu.library.driver_library import SONAME as DRIVER_NAME
 from lanewise.virtual_gpu.library.program_libraries import (
     BLAS_NAMES,
     RUNTIME_NAME,
@@ -21,10 +21,54 @@ from lanewise.virtual_gpu.library.program_libraries import (
     RuntimeLibrary,
 )
 from lanewise.virtual_gpu.library.runtime_compiler import GET_CUBIN, CompilerLibrary, load_compiler
-from lanewise.virtual_gpu.order.native_lines import add_program
+from lanewise.virtual_gpu.order.host_lines import add_program
 from lanewise.virtual_gpu.programs.elf_file import ElfFile
 from lanewise.virtual_gpu.programs.executable import as_library, main_address
 from lanewise.virtual_gpu.runtime import Runtime
+
+#: PR_SET_PDEATHSIG: the signal that a child gets when its parent ends.
+_PARENT_ENDED = 1
+
+
+def supervised() -> int | None:
+    """Fork: return None in the child, which goes on, and the child's exit status in the parent.
+
+    A child that a signal ended is reported in a sentence; its status is 128 and the number of the signal, as
+    shells have it.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        ctypes.CDLL(None).prctl(_PARENT_ENDED, signal.SIGKILL)
+        return None
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the child hears it, and ends
+    try:
+        _, state = os.waitpid(child, 0)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    status = os.waitstatus_to_exitcode(state)
+    if status >= 0:
+        return status
+    number = -status
+    name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+    print(
+        f"lanewise: the program crashed: {name} ({_WHY.get(number, 'it was ended from outside')}); nothing "
+        "after this point was run or checked",
+        file=sys.stderr,
+    )
+    return 128 + number
+
+
+_WHY: dict[int, str] = {
+    signal.SIGSEGV: "its host code accessed memory that it does not have",
+    signal.SIGBUS: "its host code accessed memory that it does not have",
+    signal.SIGABRT: "it called abort(): an assertion or an exception that nobody caught",
+    signal.SIGFPE: "its host code divided by zero",
+    signal.SIGILL: "its host code has an instruction that this processor does not know",
+    signal.SIGKILL: "it was killed: the host may have run out of memory",
+}
+
 
 #: The stack of the thread that main() runs in.
 _STACK_BYTES = 256 << 20

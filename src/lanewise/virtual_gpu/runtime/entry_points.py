@@ -10,6 +10,7 @@ from typing import Annotated
 
 from lanewise.virtual_gpu.driver.driver import Driver
 from lanewise.virtual_gpu.driver.entry_points import Parameter
+from lanewise.virtual_gpu.driver.graphs import NodeKind
 
 Dim3 = Annotated[tuple[int, int, int], "dim3"]
 Extent = Annotated[int, "extent"]
@@ -26,19 +27,58 @@ i32 global)
 __cudaRegisterManagedVar(handle fatbin, pointer host, text device, text name, i32 ext, u64 bytes, \
 i32 constant, i32 global)
 cudaMemcpy2D(u64 target, u64 target_pitch, u64 source, u64 source_pitch, u64 width, u64 height, i32 kind)
-cudaMemcpy2DAsync(u64 target, u64 target_pitch, u64 source, u64 source_pitch, u64 width, u64 height, \
-i32 kind, handle stream)
 cudaMemcpy2DToArray(handle array, u64 x, u64 y, u64 source, u64 pitch, u64 width, u64 height, i32 kind)
-cudaMemcpy2DToArrayAsync(handle array, u64 x, u64 y, u64 source, u64 pitch, u64 width, u64 height, \
-i32 kind, handle stream)
 cudaMemcpy2DFromArray(u64 target, u64 pitch, handle array, u64 x, u64 y, u64 width, u64 height, i32 kind)
-cudaMemcpy2DFromArrayAsync(u64 target, u64 pitch, handle array, u64 x, u64 y, u64 width, u64 height, \
-i32 kind, handle stream)
-cudaMemset2DAsync(u64 address, u64 pitch, i32 value, u64 width, u64 height, handle stream)
 cudaGraphAddMemcpyNodeToSymbol(out handle node, handle graph, pointer dependencies, u64 count, \
 pointer symbol, u64 source, u64 bytes, u64 offset, i32 kind)
 cudaGraphAddMemcpyNodeFromSymbol(out handle node, handle graph, pointer dependencies, u64 count, u64 target, \
 pointer symbol, u64 bytes, u64 offset, i32 kind)
+"""
+
+#: Entry points that streams have as well, with `Async` behind the name, and what a graph keeps them as.
+ALSO_IN_STREAMS = {
+    "cudaMemcpy2D": NodeKind.MEMCPY,
+    "cudaMemcpy2DToArray": NodeKind.MEMCPY,
+    "cudaMemcpy2DFromArray": NodeKind.MEMCPY,
+    "cudaMemset2D": NodeKind.MEMSET,
+}
+
+#: Entry points that add a node of a kind to a graph, and those that change one of an executable graph.
+ADDED_NODES = {
+    "cudaGraphAddKernelNode": NodeKind.KERNEL,
+    "cudaGraphAddMemcpyNode": NodeKind.MEMCPY,
+    "cudaGraphAddMemsetNode": NodeKind.MEMSET,
+    "cudaGraphAddMemAllocNode": NodeKind.MEM_ALLOC,
+    "cudaGraphAddMemFreeNode": NodeKind.MEM_FREE,
+}
+SET_NODES = {
+    "cudaGraphExecKernelNodeSetParams": NodeKind.KERNEL,
+    "cudaGraphExecMemcpyNodeSetParams": NodeKind.MEMCPY,
+    "cudaGraphExecMemsetNodeSetParams": NodeKind.MEMSET,
+    "cudaGraphExecHostNodeSetParams": NodeKind.HOST,
+}
+
+#: Entry points that do nothing, or answer the same to everybody: there is one device, memory is where both
+#: sides use it, flags are about waits and caches, and a fatbin is loaded when something of it is used.
+CONSTANT_ANSWERS = """
+cudaRuntimeGetVersion(out i32 version) = 13000
+cudaProfilerStart()
+cudaProfilerStop()
+cudaCtxResetPersistingL2Cache()
+cudaGetDevice(out i32 device) = 0
+cudaChooseDevice(out i32 device, pointer properties) = 0
+cudaDeviceGetByPCIBusId(out i32 device, text id) = 0
+cudaSetValidDevices(pointer devices, i32 count)
+cudaSetDeviceFlags(u32 flags)
+cudaGetDeviceFlags(out u32 flags) = 8
+cudaStreamAttachMemAsync(handle stream, u64 address, u64 bytes, u32 flags)
+cudaMemPoolSetAccess(handle pool, pointer access, u64 count)
+cudaMemPoolGetAccess(out i32 access, handle pool, pointer location) = 3
+cudaOccupancyMaxPotentialClusterSize(out i32 size, pointer function, pointer config) = 8
+cudaDeviceGraphMemTrim(i32 device)
+cudaDeviceSetGraphMemAttribute(i32 device, i32 attribute, pointer value)
+__cudaRegisterFatBinaryEnd(handle fatbin)
+__cudaUnregisterFatBinary(handle fatbin)
 """
 
 #: Entry points that take and answer the same as the driver's of that name, cu… in its newest version.
@@ -58,6 +98,12 @@ cudaGraphNodeGetEnabled cudaGraphExecUpdate cudaEventDestroy cudaEventRecord cud
 cudaEventElapsedTime cudaEventQuery cudaEventSynchronize cudaLibraryLoadData cudaLibraryUnload
 cudaLibraryGetKernel cudaLibraryGetGlobal
 """
+#: Those that take the address of a kernel's host function where the driver's takes a handle.
+OF_KERNELS = """
+cudaFuncSetAttribute cudaFuncSetCacheConfig cudaFuncSetSharedMemConfig cudaFuncGetName cudaFuncGetParamInfo
+cudaOccupancyMaxActiveBlocksPerMultiprocessor cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
+cudaOccupancyAvailableDynamicSMemPerBlock
+"""
 #: Entry points that the driver answers under another name.
 _OTHERWISE_NAMED = {
     "cudaGetDeviceCount": "cuDeviceGetCount",
@@ -73,6 +119,11 @@ _OTHERWISE_NAMED = {
     "cudaHostUnregister": "cuMemHostUnregister",
     "cudaHostGetDevicePointer": "cuMemHostGetDevicePointer_v2",
     "cudaFree": "cuMemFree_v2",
+    "cudaFreeHost": "cuMemFreeHost",
+    "cudaMallocManaged": "cuMemAllocManaged",
+    "cudaMemset2D": "cuMemsetD2D8_v2",
+    "cudaGraphInstantiate": "cuGraphInstantiateWithFlags",
+    "cudaCreateSurfaceObject": "cuSurfObjectCreate",
     "cudaMallocAsync": "cuMemAllocAsync",
     "cudaMallocFromPoolAsync": "cuMemAllocFromPoolAsync",
     "cudaFreeAsync": "cuMemFreeAsync",
@@ -130,7 +181,7 @@ def driver_names() -> dict[str, str]:
     """
     newest = {
         name: f"cu{name.removeprefix('cuda')}{version}"
-        for name in _SAME.split()
+        for name in (_SAME + OF_KERNELS).split()
         for version in ("", "_v2", "_v3")
         if hasattr(Driver, f"cu{name.removeprefix('cuda')}{version}")
     }

@@ -18,10 +18,6 @@ _RECORD, _COPY_IN_RECORD = 16, 16
 class GraphCalls(MemoryCalls):
     """Graphs, in the runtime's words."""
 
-    def cudaGraphInstantiate(self, graph: Handle, flags: U64) -> Annotated[Handle, "executable"]:
-        """Return a graph that can be launched."""
-        return self.driver.cuGraphInstantiateWithFlags(graph, flags)
-
     def cudaGraphGetEdges(
         self, graph: Handle, before: Pointer, after: Pointer, data: Pointer, count: Pointer
     ) -> None:
@@ -41,42 +37,45 @@ class GraphCalls(MemoryCalls):
         """Write the nodes that a node depends on, or how many there are."""
         self.driver.cuGraphNodeGetDependencies(node, nodes, count)
 
-    # kernels ------------------------------------------------------------------------------------------------
+    # nodes by the records of their kinds --------------------------------------------------------------------
 
-    def _kernel(self, parameters: int) -> Work:
-        """Return the launch that cudaKernelNodeParams describes."""
-        function = self.registered.function(ctypes.c_uint64.from_address(parameters).value)
-        sizes = list((ctypes.c_uint32 * 7).from_address(parameters + 8))
-        arguments, extra = (ctypes.c_uint64 * 2).from_address(parameters + 40)
-        return self.driver.kernel_work(function, sizes, arguments, extra)
+    def node_work(self, kind: NodeKind, record: int) -> Work:
+        """Return what a node of a kind does, as a record describes it."""
+        match kind:
+            case NodeKind.KERNEL:
+                function = self.function(ctypes.c_uint64.from_address(record).value)
+                sizes = list((ctypes.c_uint32 * 7).from_address(record + 8))
+                return self.driver.kernel_work(
+                    function, sizes, *(ctypes.c_uint64 * 2).from_address(record + 40)
+                )
+            case NodeKind.MEMCPY:
+                return self.copy_work(record)
+            case NodeKind.MEMSET:
+                return self.driver.fill_work(record)
+            case NodeKind.HOST:
+                return self.driver.host_work(record)
+            case NodeKind.MEM_ALLOC:  # the memory is there from now on
+                size = ctypes.c_uint64.from_address(record + _ALLOCATED_BYTES).value
+                address = ctypes.c_uint64.from_address(record + _ALLOCATED_ADDRESS)
+                address.value, work = self.driver.graph_memory(size)
+                return work
+            case NodeKind.MEM_FREE | NodeKind.EMPTY:  # memory stays: the graph may be launched again
+                return lambda: None
+        raise DriverError(Result.NOT_SUPPORTED, f"nodes of the kind {int(kind)} are not supported")
 
-    def cudaGraphAddKernelNode(
-        self, graph: Handle, dependencies: Pointer, count: U64, parameters: Pointer
-    ) -> Annotated[Handle, "node"]:
-        """Return a new node that launches a kernel."""
-        work = self._kernel(parameters)
-        return self.driver.add_to(graph, dependencies, count, NodeKind.KERNEL, work).handle
+    def add_node(self, kind: NodeKind, graph: int, dependencies: int, count: int, record: int) -> int:
+        """Return a new node of a graph, of a kind whose record is given."""
+        return self.driver.add_to(graph, dependencies, count, kind, self.node_work(kind, record)).handle
+
+    def set_node(self, kind: NodeKind, executable: int, node: int, record: int) -> None:
+        """Change what a node of an executable graph does."""
+        self.driver.set_work(executable, node, self.node_work(kind, record))
 
     def cudaGraphKernelNodeSetParams(self, node: Handle, parameters: Pointer) -> None:
         """Change the launch of a node."""
-        self.driver.known(node, Node).work = self._kernel(parameters)
+        self.driver.known(node, Node).work = self.node_work(NodeKind.KERNEL, parameters)
 
-    def cudaGraphExecKernelNodeSetParams(self, executable: Handle, node: Handle, parameters: Pointer) -> None:
-        """Change the launch of a node of an executable graph."""
-        self.driver.set_work(executable, node, self._kernel(parameters))
-
-    # copies and fills ---------------------------------------------------------------------------------------
-
-    def cudaGraphAddMemcpyNode(
-        self, graph: Handle, dependencies: Pointer, count: U64, parameters: Pointer
-    ) -> Annotated[Handle, "node"]:
-        """Return a new node that copies a box."""
-        work = self.copy_work(parameters)
-        return self.driver.add_to(graph, dependencies, count, NodeKind.MEMCPY, work).handle
-
-    def cudaGraphExecMemcpyNodeSetParams(self, executable: Handle, node: Handle, parameters: Pointer) -> None:
-        """Change the copy of a node of an executable graph."""
-        self.driver.set_work(executable, node, self.copy_work(parameters))
+    # copies -------------------------------------------------------------------------------------------------
 
     def cudaGraphAddMemcpyNode1D(
         self,
@@ -109,68 +108,19 @@ class GraphCalls(MemoryCalls):
         work = partial(self.cudaMemcpyFromSymbol, *copy)
         return self.driver.add_to(graph, dependencies, count, NodeKind.MEMCPY, work).handle
 
-    def cudaGraphAddMemsetNode(
-        self, graph: Handle, dependencies: Pointer, count: U64, parameters: Pointer
-    ) -> Annotated[Handle, "node"]:
-        """Return a new node that fills memory."""
-        return self.driver.cuGraphAddMemsetNode(graph, dependencies, count, parameters)
-
-    def cudaGraphExecMemsetNodeSetParams(self, executable: Handle, node: Handle, parameters: Pointer) -> None:
-        """Change the fill of a node of an executable graph."""
-        self.driver.set_work(executable, node, self.driver.fill_work(parameters))
-
-    def cudaGraphExecHostNodeSetParams(self, executable: Handle, node: Handle, parameters: Pointer) -> None:
-        """Change the function of the host that a node of an executable graph calls."""
-        self.driver.set_work(executable, node, self.driver.host_work(parameters))
-
-    # memory of graphs ---------------------------------------------------------------------------------------
-
-    def cudaGraphAddMemAllocNode(
-        self, graph: Handle, dependencies: Pointer, count: U64, parameters: Pointer
-    ) -> Annotated[Handle, "node"]:
-        """Return a new node that allocates memory, which is there from now on; write its address."""
-        bytes = ctypes.c_uint64.from_address(parameters + _ALLOCATED_BYTES).value
-        address = ctypes.c_uint64.from_address(parameters + _ALLOCATED_ADDRESS)
-        address.value, work = self.driver.graph_memory(bytes)
-        return self.driver.add_to(graph, dependencies, count, NodeKind.MEM_ALLOC, work).handle
-
-    def cudaGraphAddMemFreeNode(
-        self, graph: Handle, dependencies: Pointer, count: U64, address: U64
-    ) -> Annotated[Handle, "node"]:
-        """Return a new node that gives back memory; it stays, because the graph may be launched again."""
-        return self.driver.add_to(graph, dependencies, count, NodeKind.MEM_FREE, lambda: None).handle
-
-    def cudaDeviceGraphMemTrim(self, device: I32) -> None:
-        """Do nothing: memory of graphs stays with them."""
-
     def cudaDeviceGetGraphMemAttribute(self, device: I32, attribute: I32, value: Pointer) -> None:
         """Write the bytes that graphs use: all bytes in use are counted."""
         ctypes.c_uint64.from_address(value).value = self.driver.memory.used
-
-    def cudaDeviceSetGraphMemAttribute(self, device: I32, attribute: I32, value: Pointer) -> None:
-        """Do nothing: what was used at most is not forgotten."""
 
     def cudaGraphAddNode(
         self, graph: Handle, dependencies: Pointer, data: Pointer, count: U64, parameters: Pointer
     ) -> Annotated[Handle, "node"]:
         """Return a new node of the kind that a record says."""
         kind, record = ctypes.c_int32.from_address(parameters).value, parameters + _RECORD
-        match kind:
-            case NodeKind.KERNEL:
-                return self.cudaGraphAddKernelNode(graph, dependencies, count, record)
-            case NodeKind.MEMCPY:
-                return self.cudaGraphAddMemcpyNode(graph, dependencies, count, record + _COPY_IN_RECORD)
-            case NodeKind.MEMSET:
-                return self.cudaGraphAddMemsetNode(graph, dependencies, count, record)
-            case NodeKind.HOST:
-                return self.driver.cuGraphAddHostNode(graph, dependencies, count, record)
-            case NodeKind.EMPTY:
-                return self.driver.cuGraphAddEmptyNode(graph, dependencies, count)
-            case NodeKind.GRAPH:
-                child = ctypes.c_uint64.from_address(record).value
-                return self.driver.cuGraphAddChildGraphNode(graph, dependencies, count, child)
-            case NodeKind.MEM_ALLOC:
-                return self.cudaGraphAddMemAllocNode(graph, dependencies, count, record)
-            case NodeKind.MEM_FREE:
-                return self.cudaGraphAddMemFreeNode(graph, dependencies, count, 0)
-        raise DriverError(Result.NOT_SUPPORTED, f"nodes of the kind {kind} are not supported")
+        if kind == NodeKind.GRAPH:
+            child = ctypes.c_uint64.from_address(record).value
+            return self.driver.cuGraphAddChildGraphNode(graph, dependencies, count, child)
+        if kind not in set(NodeKind):
+            raise DriverError(Result.NOT_SUPPORTED, f"nodes of the kind {kind} are not supported")
+        record += _COPY_IN_RECORD if kind == NodeKind.MEMCPY else 0
+        return self.add_node(NodeKind(kind), graph, dependencies, count, record)

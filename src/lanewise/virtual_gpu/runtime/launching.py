@@ -1,15 +1,15 @@
-"""Entry points of the runtime about kernels: what nvcc registers, launches, attributes, streams."""
+"""Entry points of the runtime about kernels: what nvcc registers before main(), launches, streams."""
 
 import ctypes
+from dataclasses import dataclass, field
 from math import prod
 from typing import Annotated
 
-from lanewise.isa.launch_limits import LARGEST_BLOCK, LARGEST_GRID, MOST_THREADS
+from lanewise.isa.multiprocessor import LARGEST_BLOCK, LARGEST_GRID, MOST_THREADS
 from lanewise.virtual_gpu.driver import Driver, DriverError, Result
 from lanewise.virtual_gpu.driver.entry_points import I32, U32, U64, Handle, Pointer, Text
 from lanewise.virtual_gpu.driver.state import PerThread
 from lanewise.virtual_gpu.runtime.entry_points import Dim3
-from lanewise.virtual_gpu.runtime.registered import Registered
 
 Three = tuple[int, int, int]
 
@@ -29,43 +29,89 @@ class _Attributes(ctypes.Structure):
     )  # fmt: skip
 
 
-class LaunchCalls:
-    """Kernels of the program and their launches, in the runtime's words."""
+@dataclass
+class Fatbin:
+    """A fatbin of the program, whose PTX is loaded when something of it is first used."""
 
-    driver: Driver
-    registered: Registered
+    place: int
+    #: The address of this is the handle that the program keeps.
+    cell: ctypes.c_uint64 = field(default_factory=ctypes.c_uint64)
+    module: int | None = None
+    #: Managed variables: where the host keeps their address, and their names.
+    managed: list[tuple[int, str]] = field(default_factory=list)
+
+
+class LaunchCalls:
+    """Kernels and variables of the program, launches, streams, in the runtime's words."""
 
     def __init__(self, driver: Driver) -> None:
-        super().__init__(driver)  # type: ignore[call-arg]  # of the class that it is mixed into
+        self.driver = driver
+        self._fatbins: dict[int, Fatbin] = {}
+        #: Kernels and variables by their host addresses.
+        self._names: dict[int, tuple[Fatbin, str]] = {}
+        self._variables: dict[int, tuple[Fatbin, str]] = {}
+        self._functions: dict[int, int] = {}
         self._calls = PerThread()
+
+    def load(self, fatbin: Fatbin) -> int:
+        """Return the handle of a fatbin's module, and tell the host where managed variables are."""
+        if fatbin.module is None:
+            fatbin.module = self.driver.cuModuleLoadData(fatbin.place)
+            for host, name in fatbin.managed:
+                address, _ = self.driver.cuModuleGetGlobal_v2(fatbin.module, name)
+                ctypes.c_uint64.from_address(host).value = address
+        return fatbin.module
+
+    def load_handle(self, handle: int) -> None:
+        """Load a fatbin by its handle."""
+        self.load(self._fatbins[handle])
+
+    def function(self, host: int) -> int:
+        """Return the handle of a kernel by its host address; a handle is returned as it is."""
+        if not host:  # nvcc's code asked for a kernel that has no PTX; that was told when it asked
+            raise DriverError(Result.NO_BINARY_FOR_GPU, "")
+        known = self._functions.get(host)
+        if known is None:
+            if host not in self._names:
+                if self.driver.is_function(host):
+                    return host
+                raise DriverError(Result.INVALID_DEVICE_FUNCTION, f"{host:#x} is no kernel of the program")
+            fatbin, name = self._names[host]
+            known = self._functions[host] = self.driver.cuModuleGetFunction(self.load(fatbin), name)
+        return known
+
+    def variable(self, host: int) -> tuple[int, int]:
+        """Return the address and the bytes of a variable by its host address."""
+        if host not in self._variables:
+            raise DriverError(Result.INVALID_SYMBOL, f"{host:#x} is no variable of the device")
+        fatbin, name = self._variables[host]
+        return self.driver.cuModuleGetGlobal_v2(self.load(fatbin), name)
 
     # what nvcc writes ---------------------------------------------------------------------------------------
 
     def nvcc_RegisterFatBinary(self, image: Pointer) -> int:
         """Keep a fatbin; return its handle."""
-        return self.registered.add_fatbin(image)
-
-    def nvcc_RegisterFatBinaryEnd(self, fatbin: Handle) -> None:
-        """Do nothing: a fatbin is loaded when something of it is used."""
-
-    def nvcc_UnregisterFatBinary(self, fatbin: Handle) -> None:
-        """Do nothing: the program is at its end."""
+        fatbin = Fatbin(image)
+        handle = ctypes.addressof(fatbin.cell)
+        self._fatbins[handle] = fatbin
+        return handle
 
     def nvcc_RegisterFunction(self, fatbin: int, host: int, device: str, name: str, *limits: int) -> None:
         """Keep a kernel under the address of its host function."""
-        self.registered.add_function(fatbin, host, device)
+        self._names[host] = (self._fatbins[fatbin], device)
 
     def nvcc_RegisterVar(self, fatbin: int, host: int, device: str, name: str, *sizes: int) -> None:
         """Keep a variable under the address of its host variable."""
-        self.registered.add_variable(fatbin, host, device)
+        self._variables[host] = (self._fatbins[fatbin], device)
 
     def nvcc_RegisterManagedVar(self, fatbin: int, host: int, device: str, name: str, *sizes: int) -> None:
         """Keep a managed variable, which the host finds by an address in memory."""
-        self.registered.add_managed(fatbin, host, device)
+        self._fatbins[fatbin].managed.append((host, device))
+        self._variables[host] = (self._fatbins[fatbin], device)
 
     def nvcc_InitModule(self, fatbin: Handle) -> int:
         """Load a fatbin, so that managed variables have an address; return that it is done."""
-        self.registered.load_handle(fatbin)
+        self.load(self._fatbins[fatbin])
         return 1
 
     def nvcc_PushCallConfiguration(self, grid: Dim3, block: Dim3, shared_bytes: U64, stream: Handle) -> int:
@@ -101,7 +147,7 @@ class LaunchCalls:
     ) -> None:
         """Launch a kernel by the address of its host function."""
         _require_sizes(grid, block)
-        handle = self.registered.function(function)
+        handle = self.function(function)
         self.driver.cuLaunchKernel(handle, *grid, *block, shared_bytes, stream, parameters, 0)
 
     nvcc_LaunchKernel = cudaLaunchKernel
@@ -117,28 +163,28 @@ class LaunchCalls:
     ) -> None:
         """Launch a kernel whose blocks wait for each other."""
         _require_sizes(grid, block)
-        handle = self.registered.function(function)
+        handle = self.function(function)
         self.driver.cuLaunchCooperativeKernel(handle, *grid, *block, shared_bytes, stream, parameters)
 
     def cudaLaunchKernelExC(self, config: Pointer, function: Pointer, parameters: Pointer) -> None:
         """Launch a kernel as a record says, which is the driver's."""
-        self.driver.cuLaunchKernelEx(config, self.registered.function(function), parameters, 0)
+        self.driver.cuLaunchKernelEx(config, self.function(function), parameters, 0)
 
     # functions ----------------------------------------------------------------------------------------------
 
     def cudaGetKernel(self, function: Pointer) -> Annotated[Handle, "kernel"]:
         """Return the handle of a kernel."""
-        return self.registered.function(function)
+        return self.function(function)
 
     nvcc_GetKernel = cudaGetKernel
 
     def cudaGetFuncBySymbol(self, symbol: Pointer) -> Annotated[Handle, "function"]:
         """Return the handle of a kernel."""
-        return self.registered.function(symbol)
+        return self.function(symbol)
 
     def cudaFuncGetAttributes(self, attributes: Pointer, function: Pointer) -> None:
         """Write the attributes of a kernel."""
-        handle = self.registered.function(function)
+        handle = self.function(function)
         target = _Attributes.from_address(attributes)
         ctypes.memset(attributes, 0, ctypes.sizeof(_Attributes))
         numbers = {
@@ -148,53 +194,7 @@ class LaunchCalls:
         for name, number in numbers.items():
             setattr(target, name, self.driver.cuFuncGetAttribute(number, handle))
 
-    def cudaFuncSetAttribute(self, function: Pointer, attribute: I32, value: I32) -> None:
-        """Keep an attribute of a kernel."""
-        self.driver.cuFuncSetAttribute(self.registered.function(function), attribute, value)
-
-    def cudaFuncSetCacheConfig(self, function: Pointer, config: I32) -> None:
-        """Do nothing: the machine has no cache."""
-        self.registered.function(function)
-
-    cudaFuncSetSharedMemConfig = cudaFuncSetCacheConfig
-
-    def cudaFuncGetName(self, function: Pointer) -> Annotated[Pointer, "name"]:
-        """Return the address of the name of a kernel."""
-        return self.driver.cuFuncGetName(self.registered.function(function))
-
-    def cudaFuncGetParamInfo(
-        self, function: Pointer, index: U64
-    ) -> Annotated[tuple[U64, U64], "offset bytes", 2]:
-        """Return the offset and the bytes of a parameter."""
-        return self.driver.cuFuncGetParamInfo(self.registered.function(function), index)
-
     # occupancy ----------------------------------------------------------------------------------------------
-
-    def cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-        self, function: Pointer, threads: I32, shared_bytes: U64
-    ) -> Annotated[I32, "blocks"]:
-        """Return how many blocks of a kernel a multiprocessor holds; 0 if not even one fits."""
-        handle = self.registered.function(function)
-        return self.driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(handle, threads, shared_bytes)
-
-    def cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-        self, function: Pointer, threads: I32, shared_bytes: U64, flags: U32
-    ) -> Annotated[I32, "blocks"]:
-        """Return how many blocks of a kernel a multiprocessor holds; flags are about its caches."""
-        return self.cudaOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, shared_bytes)
-
-    def cudaOccupancyAvailableDynamicSMemPerBlock(
-        self, function: Pointer, blocks: I32, threads: I32
-    ) -> Annotated[U64, "bytes"]:
-        """Return the bytes of dynamic shared memory that a block may have beside others."""
-        handle = self.registered.function(function)
-        return self.driver.cuOccupancyAvailableDynamicSMemPerBlock(handle, blocks, threads)
-
-    def cudaOccupancyMaxPotentialClusterSize(
-        self, function: Pointer, config: Pointer
-    ) -> Annotated[I32, "size"]:
-        """Return the blocks of the largest cluster that is portable."""
-        return 8
 
     def cudaOccupancyMaxActiveClusters(
         self, function: Pointer, config: Pointer

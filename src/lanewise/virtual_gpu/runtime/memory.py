@@ -1,25 +1,89 @@
-"""Entry points of the runtime about the device, memory, arrays and textures."""
+"""The struct cudaDeviceProp of CUDA 13 and of CUDA 12, filled from the driver's attributes."""
+
+from __future__ import annotations
 
 import ctypes
+from functools import cache
 from typing import Annotated, Any
 
 from lanewise.virtual_gpu.driver import Driver, DriverError, Result
-from lanewise.virtual_gpu.driver.arrays import (
-    ARRAY,
-    LINEAR,
-    PITCHED,
-    Box,
-    TexelArray,
-    TextureSettings,
-)
-from lanewise.virtual_gpu.driver.entry_points import I32, U32, U64, Handle, Pointer, Text
+from lanewise.virtual_gpu.driver.arrays import LINEAR, Box, TexelArray, TextureSettings
+from lanewise.virtual_gpu.driver.entry_points import I32, U32, U64, Handle, Pointer
 from lanewise.virtual_gpu.driver.graphs import NodeKind, Work, with_copy
 from lanewise.virtual_gpu.runtime.entry_points import Extent, PitchedMemory
-from lanewise.virtual_gpu.runtime.properties import write_properties
-from lanewise.virtual_gpu.runtime.registered import Registered
+from lanewise.virtual_gpu.runtime.launching import LaunchCalls
 
-#: The version of the runtime that programs are told: CUDA 13.0.
-_RUNTIME_VERSION = 13000
+#: The fields in order: a name, `:s` for a size_t, `*n` for an array, the numbers of its device attributes
+#: behind `=`, and `!` before those that CUDA 13 has no more.
+_FIELDS = """
+totalGlobalMem:s sharedMemPerBlock:s=8 regsPerBlock=12 warpSize=10 memPitch:s=11 maxThreadsPerBlock=1
+maxThreadsDim*3=2,3,4 maxGridSize*3=5,6,7 !clockRate=13 totalConstMem:s=9 major=75 minor=76
+textureAlignment:s=14 texturePitchAlignment:s=51 !deviceOverlap=15 multiProcessorCount=16
+!kernelExecTimeoutEnabled=17 integrated=18 canMapHostMemory=19 !computeMode=20 maxTexture1D=21
+maxTexture1DMipmap=77 !maxTexture1DLinear=69 maxTexture2D*2=22,23 maxTexture2DMipmap*2=73,74
+maxTexture2DLinear*3=70,71,72 maxTexture2DGather*2=45,46 maxTexture3D*3=24,25,26 maxTexture3DAlt*3=47,48,49
+maxTextureCubemap=52 maxTexture1DLayered*2=42,43 maxTexture2DLayered*3=27,28,29
+maxTextureCubemapLayered*2=53,54 maxSurface1D=55 maxSurface2D*2=56,57 maxSurface3D*3=58,59,60
+maxSurface1DLayered*2=61,62 maxSurface2DLayered*3=63,64,65 maxSurfaceCubemap=66
+maxSurfaceCubemapLayered*2=67,68 surfaceAlignment:s=30 concurrentKernels=31 ECCEnabled=32 pciBusID=33
+pciDeviceID=34 pciDomainID=50 tccDriver=35 asyncEngineCount=40 unifiedAddressing=41 !memoryClockRate=36
+memoryBusWidth=37 l2CacheSize=38 persistingL2CacheMaxSize=108 maxThreadsPerMultiProcessor=39
+streamPrioritiesSupported=78 globalL1CacheSupported=79 localL1CacheSupported=80
+sharedMemPerMultiprocessor:s=81 regsPerMultiprocessor=82 managedMemory=83 isMultiGpuBoard=84
+multiGpuBoardGroupID=85 hostNativeAtomicSupported=86 !singleToDoublePrecisionPerfRatio=87
+pageableMemoryAccess=88 concurrentManagedAccess=89 computePreemptionSupported=90
+canUseHostPointerForRegisteredMem=91 cooperativeLaunch=95 !cooperativeMultiDeviceLaunch=96
+sharedMemPerBlockOptin:s=97 pageableMemoryAccessUsesHostPageTables=100 directManagedMemAccessFromHost=101
+maxBlocksPerMultiProcessor=106 accessPolicyMaxWindowSize=109 reservedSharedMemPerBlock:s=111
+hostRegisterSupported=99 sparseCudaArraySupported=112 hostRegisterReadOnlySupported=113
+timelineSemaphoreInteropSupported=114 memoryPoolsSupported=115 gpuDirectRDMASupported=116
+gpuDirectRDMAFlushWritesOptions=117 gpuDirectRDMAWritesOrdering=118 memoryPoolSupportedHandleTypes=119
+deferredMappingCudaArraySupported=121 ipcEventSupported=125 clusterLaunch=120 unifiedFunctionPointers=129
+"""
+_NAME_BYTES = 256
+
+
+@cache
+def _layout(release: int) -> tuple[type[ctypes.Structure], tuple[tuple[str, tuple[int, ...]], ...]]:
+    """Return the struct of a release of CUDA, and the attributes of each field."""
+    fields: list[tuple[str, Any]] = [
+        ("name", ctypes.c_char * _NAME_BYTES),
+        ("uuid", ctypes.c_char * 16),
+        ("luid", ctypes.c_char * 8),
+        ("luidDeviceNodeMask", ctypes.c_uint32),
+    ]
+    attributes: list[tuple[str, tuple[int, ...]]] = []
+    for word in _FIELDS.split():
+        title, _, numbers = word.partition("=")
+        if title.startswith("!") and release >= 13:
+            continue
+        title, _, count = title.lstrip("!").partition("*")
+        title, _, size = title.partition(":")
+        kind: Any = ctypes.c_size_t if size else ctypes.c_int32
+        fields.append((title, kind * int(count) if count else kind))
+        attributes.append((title, tuple(map(int, numbers.split(","))) if numbers else ()))
+    struct = type("DeviceProperties", (ctypes.Structure,), {"_fields_": fields})
+    return struct, tuple(attributes)
+
+
+def write_properties(place: int, driver: Driver, release: int) -> None:
+    """Write the properties of the device as a release of CUDA has them."""
+    from lanewise.virtual_gpu.driver.devices import device_attributes
+
+    struct, attributes = _layout(release)
+    known = device_attributes(driver.device)
+    properties: Any = struct.from_address(place)
+    ctypes.memset(place, 0, ctypes.sizeof(struct))
+    properties.name = driver.device.title.encode()[: _NAME_BYTES - 1]
+    for title, numbers in attributes:
+        values = [known.get(number, 0) for number in numbers]
+        if len(values) > 1:
+            getattr(properties, title)[:] = values
+        elif values:
+            setattr(properties, title, values[0])
+    properties.totalGlobalMem = driver.device.memory_bytes
+
+
 #: Kinds of channels (cudaChannelFormatKind) as NumPy has them.
 _CHANNEL_KINDS = {0: "i", 1: "u", 2: "f"}
 _UNREGISTERED, _HOST, _DEVICE, _MANAGED = 0, 1, 2, 3
@@ -72,23 +136,10 @@ class _TextureDescription(ctypes.Structure):
     )
 
 
-class MemoryCalls:
+class MemoryCalls(LaunchCalls):
     """The device, memory, arrays and textures, in the runtime's words."""
 
-    def __init__(self, driver: Driver) -> None:
-        self.driver = driver
-        self.registered = Registered(driver)
-
     # device -------------------------------------------------------------------------------------------------
-
-    def cudaRuntimeGetVersion(self) -> Annotated[I32, "version"]:
-        """Return the version of the runtime."""
-        return _RUNTIME_VERSION
-
-    def cudaProfilerStart(self) -> None:
-        """Do nothing: there is no profiler."""
-
-    cudaProfilerStop = cudaCtxResetPersistingL2Cache = cudaProfilerStart
 
     def cudaSetDevice(self, device: I32) -> None:
         """Do nothing for device 0, which is the only one."""
@@ -97,28 +148,6 @@ class MemoryCalls:
     def cudaInitDevice(self, device: I32, device_flags: U32, flags: U32) -> None:
         """Do nothing for device 0, which is the only one."""
         self.driver.require_device(device)
-
-    def cudaGetDevice(self) -> Annotated[I32, "device"]:
-        """Return device 0, which is the only one."""
-        return 0
-
-    def cudaChooseDevice(self, properties: Pointer) -> Annotated[I32, "device"]:
-        """Return device 0, which is the only one."""
-        return 0
-
-    def cudaDeviceGetByPCIBusId(self, id: Text) -> Annotated[I32, "device"]:
-        """Return device 0, which is the only one."""
-        return 0
-
-    def cudaSetValidDevices(self, devices: Pointer, count: I32) -> None:
-        """Do nothing: device 0 is the only one."""
-
-    def cudaSetDeviceFlags(self, flags: U32) -> None:
-        """Do nothing: flags say how a host thread waits, and nothing is waited for."""
-
-    def cudaGetDeviceFlags(self) -> Annotated[U32, "flags"]:
-        """Return that host memory can be mapped (cudaDeviceMapHost)."""
-        return 8
 
     def cudaGetDeviceProperties(self, properties: Pointer, device: I32) -> None:
         """Write the properties of the device as CUDA 13 has them."""
@@ -152,10 +181,6 @@ class MemoryCalls:
         """Return the address of new host memory; 0 bytes are none."""
         return self.driver.cuMemAllocHost_v2(bytes) if bytes else 0
 
-    def cudaMallocManaged(self, bytes: U64, flags: U32) -> Annotated[U64, "address"]:
-        """Return the address of new memory that host and device use."""
-        return self.driver.cuMemAllocManaged(bytes, flags)
-
     def cudaMallocPitch(self, width: U64, height: U64) -> Annotated[tuple[U64, U64], "address pitch"]:
         """Return the address of new memory for rows, and the bytes from one row to the next."""
         return self.driver.cuMemAllocPitch_v2(width, height, 4)
@@ -166,10 +191,6 @@ class MemoryCalls:
         start, pitch = self.driver.cuMemAllocPitch_v2(width, height * depth, 4)
         target = _Pitched.from_address(pitched)
         target.start, target.pitch, target.width, target.height = start, pitch, width, height
-
-    def cudaFreeHost(self, address: U64) -> None:
-        """Give back host memory; a null pointer is none."""
-        self.driver.cuMemFreeHost(address)
 
     def cudaHostGetFlags(self, address: U64) -> Annotated[U32, "flags"]:
         """Return that host memory is mapped (cudaHostAllocMapped)."""
@@ -202,7 +223,7 @@ class MemoryCalls:
 
     def _symbol(self, symbol: int, offset: int, bytes: int) -> int:
         """Return the address in a variable; an error if bytes at an offset reach beyond it."""
-        start, size = self.registered.variable(symbol)
+        start, size = self.variable(symbol)
         if offset + bytes > size:
             raise DriverError(
                 Result.INVALID_VALUE, f"{bytes:,} bytes at {offset:,} in a variable of {size:,} bytes"
@@ -231,11 +252,11 @@ class MemoryCalls:
 
     def cudaGetSymbolAddress(self, symbol: Pointer) -> Annotated[U64, "address"]:
         """Return the address of a variable."""
-        return self.registered.variable(symbol)[0]
+        return self.variable(symbol)[0]
 
     def cudaGetSymbolSize(self, symbol: Pointer) -> Annotated[U64, "bytes"]:
         """Return the bytes of a variable."""
-        return self.registered.variable(symbol)[1]
+        return self.variable(symbol)[1]
 
     def cudaMemset(self, address: U64, value: I32, bytes: U64) -> None:
         """Fill memory with a byte."""
@@ -271,16 +292,6 @@ class MemoryCalls:
         """Do nothing: memory is where both sides use it."""
         self.driver.cuMemGetAddressRange_v2(address)
 
-    def cudaStreamAttachMemAsync(self, stream: Handle, address: U64, bytes: U64, flags: U32) -> None:
-        """Do nothing: memory is where both sides use it."""
-
-    def cudaMemPoolSetAccess(self, pool: Handle, access: Pointer, count: U64) -> None:
-        """Do nothing: the only device has access to all pools."""
-
-    def cudaMemPoolGetAccess(self, pool: Handle, location: Pointer) -> Annotated[I32, "access"]:
-        """Return that memory of a pool is read and written."""
-        return 3
-
     # rectangles and boxes -----------------------------------------------------------------------------------
 
     def cudaMemcpy2D(self, target: int, pitch: int, source: int, source_pitch: int, *rest: int) -> None:
@@ -291,29 +302,17 @@ class MemoryCalls:
             width, height, 1,
         )  # fmt: skip
 
-    def cudaMemcpy2DAsync(self, *copy: int) -> None:
-        """Copy a rectangle in a stream, which is the last argument."""
-        self.driver.enqueue(copy[-1], NodeKind.MEMCPY, lambda: self.cudaMemcpy2D(*copy[:-1]))
-
     def cudaMemcpy2DToArray(self, array: int, x: int, y: int, source: int, pitch: int, *rest: int) -> None:
         """Copy a rectangle to an array: width in bytes, height, kind."""
         width, height = rest[:2]
         target = self.driver.known(array, TexelArray).box()
         self.driver.copy_box(target, (x, y, 0), Box(source, pitch, height), (0, 0, 0), width, height, 1)
 
-    def cudaMemcpy2DToArrayAsync(self, *copy: int) -> None:
-        """Copy a rectangle to an array in a stream, which is the last argument."""
-        self.driver.enqueue(copy[-1], NodeKind.MEMCPY, lambda: self.cudaMemcpy2DToArray(*copy[:-1]))
-
     def cudaMemcpy2DFromArray(self, target: int, pitch: int, array: int, x: int, y: int, *rest: int) -> None:
         """Copy a rectangle of an array: width in bytes, height, kind."""
         width, height = rest[:2]
         source = self.driver.known(array, TexelArray).box()
         self.driver.copy_box(Box(target, pitch, height), (0, 0, 0), source, (x, y, 0), width, height, 1)
-
-    def cudaMemcpy2DFromArrayAsync(self, *copy: int) -> None:
-        """Copy a rectangle of an array in a stream, which is the last argument."""
-        self.driver.enqueue(copy[-1], NodeKind.MEMCPY, lambda: self.cudaMemcpy2DFromArray(*copy[:-1]))
 
     def cudaMemcpy2DArrayToArray(
         self, target: Handle, target_x: U64, target_y: U64, source: Handle, source_x: U64, source_y: U64,
@@ -355,14 +354,6 @@ class MemoryCalls:
     def cudaMemcpy3DAsync(self, parameters: Pointer, stream: Handle) -> None:
         """Copy a box in a stream."""
         self.driver.enqueue(stream, NodeKind.MEMCPY, self.copy_work(parameters))
-
-    def cudaMemset2D(self, address: U64, pitch: U64, value: I32, width: U64, height: U64) -> None:
-        """Fill a rectangle with a byte."""
-        self.driver.cuMemsetD2D8_v2(address, pitch, value, width, height)
-
-    def cudaMemset2DAsync(self, *fill: int) -> None:
-        """Fill a rectangle with a byte in a stream, which is the last argument."""
-        self.driver.enqueue(fill[-1], NodeKind.MEMSET, lambda: self.cudaMemset2D(*fill[:-1]))
 
     def cudaMemset3D(self, pitched: PitchedMemory, value: I32, extent: Extent) -> None:
         """Fill a box with a byte."""
@@ -424,25 +415,14 @@ class MemoryCalls:
         self, resource: Pointer, description: Pointer, view: Pointer
     ) -> Annotated[Handle, "texture"]:
         """Return a texture of an array or of memory."""
-        kind, fields = ctypes.c_int32.from_address(resource).value, resource + 8
-        start = ctypes.c_uint64.from_address(fields).value
-        flags = 0
-        if kind == ARRAY:
-            array = self.driver.known(start, TexelArray)
-            texels, channels = array.texels, array.channels
-            flags = array.flags
-        elif kind in (LINEAR, PITCHED):
-            dtype, channels = _format(fields + 8)
-            sizes = list((ctypes.c_uint64 * 3).from_address(fields + 32))
-            if kind == LINEAR:
-                sizes = [sizes[0] // (int(dtype[1]) * channels)]
-            texels = self.driver.linear_texels(start, dtype, channels, *sizes)
-        else:
-            raise DriverError(Result.NOT_SUPPORTED, "textures of mipmapped arrays are not supported")
+        texels, channels, flags = self.driver.texels_of(
+            resource, lambda: _format(resource + 16), resource + 40
+        )
+        is_linear_memory = ctypes.c_int32.from_address(resource).value == LINEAR
         asked = _TextureDescription.from_address(description)
         settings = TextureSettings(
             tuple(asked.address),
-            asked.filter == 1 and kind != LINEAR,
+            asked.filter == 1 and not is_linear_memory,
             asked.read == _NORMALIZED_FLOAT and texels.dtype.kind in "iu",
             bool(asked.is_normalized),
             tuple(asked.border),
@@ -454,10 +434,6 @@ class MemoryCalls:
         """Forget a texture; 0 is none."""
         if texture:
             self.driver.forget_image(texture)
-
-    def cudaCreateSurfaceObject(self, resource: Pointer) -> Annotated[Handle, "surface"]:
-        """Return a surface of an array."""
-        return self.driver.cuSurfObjectCreate(resource)
 
     def cudaDestroySurfaceObject(self, surface: Handle) -> None:
         """Forget a surface; 0 is none."""

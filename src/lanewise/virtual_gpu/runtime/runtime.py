@@ -1,27 +1,37 @@
 """The CUDA runtime: its entry points over the driver, errors that stay, and the calls that nvcc writes."""
 
-import ctypes
 import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from lanewise.virtual_gpu.driver.driver import LOG_VARIABLE, Driver
 from lanewise.virtual_gpu.driver.driver import entry_points as driver_entry_points
-from lanewise.virtual_gpu.driver.entry_points import C_TYPES, I32, EntryPoint, declared_by, declared_in
+from lanewise.virtual_gpu.driver.entry_points import (
+    I32,
+    EntryPoint,
+    Parameter,
+    declared_by,
+    declared_in,
+    read_word,
+)
 from lanewise.virtual_gpu.driver.results import FAULTS, DriverError, Result
 from lanewise.virtual_gpu.driver.state import PerThread
 from lanewise.virtual_gpu.runtime.entry_points import (
+    ADDED_NODES,
+    ALSO_IN_STREAMS,
+    CONSTANT_ANSWERS,
     DECLARATIONS,
+    OF_KERNELS,
     PER_THREAD,
+    SET_NODES,
     STRUCTS,
     UNSUPPORTED,
     driver_names,
 )
 from lanewise.virtual_gpu.runtime.graphs import GraphCalls
-from lanewise.virtual_gpu.runtime.launching import LaunchCalls
 
 #: What answers another thing than an error.
 _NO_ERRORS = (
@@ -38,11 +48,9 @@ _AFTER_ERRORS = (
     "cudaGetDevice",
     "__cudaPopCallConfiguration",
 )
-#: The first address that may be memory.
-_LOWEST = 4096
 
 
-class Runtime(LaunchCalls, GraphCalls):
+class Runtime(GraphCalls):
     """The CUDA runtime of a program, over the driver of a virtual GPU.
 
     A method has the name of its entry point, takes what C takes without the pointers for results, and returns
@@ -61,70 +69,43 @@ class Runtime(LaunchCalls, GraphCalls):
     def call(self, name: str, raw: Sequence[int]) -> int:
         """Call an entry point as C does; return what C gets: an error, or a value of 64 bits."""
         self.calls[name] += 1
-        if name in _NO_ERRORS:
-            return self._plain_call(name, raw)
-        result, reason = self._result(name, raw)
+        has_value = name in _NO_ERRORS
+        result, reason, values = self._outcome(name, raw, has_value)
         if result in FAULTS:  # every later call answers so, as on a GPU, until the device is reset
             self._staying = result
         if result not in (Result.SUCCESS, Result.NOT_READY):
             self._thread.error = result
+        if has_value and result is Result.SUCCESS:
+            return values if isinstance(values, int) else 0
         self._log(name, raw, result, reason)
         return int(result)
 
-    def _plain_call(self, name: str, raw: Sequence[int]) -> int:
-        """Call what answers a value; what nvcc writes may fail as well, and then the next call says so."""
-        try:
-            if name == _BEFORE_LAUNCHES:
-                self.driver.require_own_process(name)
-            values = self._values(entry_points()[name], raw)
-        except DriverError as error:
-            self._thread.error = error.result
-            self._log(name, raw, error.result, error.reason)
-            return int(error.result)
-        except Exception as error:  # nothing may pass through C
-            self._thread.error = Result.UNKNOWN
-            self._log(name, raw, Result.UNKNOWN, f"{type(error).__name__}: {error}")
-            return int(Result.UNKNOWN)
-        return values if isinstance(values, int) else 0
+    def _outcome(self, name: str, raw: Sequence[int], has_value: bool) -> tuple[Result, str, object]:
+        """Return the result of a call, the reason for it, and its values.
 
-    def _result(self, name: str, raw: Sequence[int]) -> tuple[Result, str]:
-        if self._staying and name not in _AFTER_ERRORS:
-            return self._staying, ""
+        What answers a value does so although an error stays; if it fails, the next call says so.
+        """
+        if self._staying and not has_value and name not in _AFTER_ERRORS:
+            return self._staying, "", None
         declared = entry_points().get(name)
         try:
-            self.driver.require_own_process(name)
+            if not has_value or name == _BEFORE_LAUNCHES:
+                self.driver.require_own_process(name)
             if declared is None:
                 raise DriverError(Result.NOT_SUPPORTED, f"{name} is not supported")
-            self._values(declared, raw)
+            return Result.SUCCESS, "", declared.call(self._method(name), raw, self._read)
         except DriverError as error:
-            return error.result, error.reason
+            return error.result, error.reason, None
         except Exception as error:  # nothing may pass through C
-            return Result.UNKNOWN, f"{type(error).__name__}: {error}"
-        return Result.SUCCESS, ""
+            return Result.UNKNOWN, f"{type(error).__name__}: {error}", None
 
-    def _values(self, declared: EntryPoint, raw: Sequence[int]) -> object:
-        """Call the method with decoded arguments, write its results to memory, and return its values."""
-        inputs: list[Any] = []
-        targets: list[tuple[Any, int]] = []
-        for parameter, word in zip(declared.parameters, raw, strict=True):
-            if parameter.is_result:
-                targets.append((C_TYPES[parameter.type], word))
-            elif parameter.type == "dim3":
-                inputs.append(tuple(word >> 32 * axis & 0xFFFFFFFF for axis in range(3)))
-            elif parameter.type in STRUCTS:
-                inputs.append(word)
-            elif parameter.type == "text":
-                inputs.append(ctypes.string_at(word).decode(errors="replace") if word else "")
-            else:
-                inputs.append(C_TYPES[parameter.type](word).value)
-        values = self._method(declared.name)(*inputs)
-        results = values if isinstance(values, tuple) else (values,)
-        for (kind, place), value in zip(targets, results, strict=False):
-            if place:
-                if place < _LOWEST:
-                    raise DriverError(Result.INVALID_VALUE, f"{place:#x} is the address of no memory")
-                kind.from_address(place).value = value
-        return values
+    def _read(self, type: str, word: int) -> Any:
+        """Return the argument that C passes as a word: of a struct its address, of a kernel its handle."""
+        if type == "dim3":
+            return tuple(word >> 32 * axis & 0xFFFFFFFF for axis in range(3))
+        if type == "kernel":
+            return self.function(word)
+        return word if type in STRUCTS else read_word(type, word)
 
     def answer(self, name: str, inputs: Sequence[int]) -> Any:
         """Call an entry point from Python, without the pointers for results; return these."""
@@ -133,20 +114,33 @@ class Runtime(LaunchCalls, GraphCalls):
 
     def _method(self, name: str) -> Callable[..., object]:
         """Return what answers an entry point: a method of the runtime, or the driver's."""
-        if name.startswith("__cuda"):
-            name = name.replace(
-                "__cuda", "nvcc_", 1
-            )  # Python gives names with two underscores another meaning
+        if name in constant_answers():
+            answer = constant_answers()[name]
+            return lambda *_: answer
+        if name in ADDED_NODES:
+            return partial(self.add_node, ADDED_NODES[name])
+        if name in SET_NODES:
+            return partial(self.set_node, SET_NODES[name])
+        plain = name.removesuffix("Async")
+        if plain != name and plain in ALSO_IN_STREAMS:
+            return partial(self._in_stream, plain)
+        if name.startswith("__cuda"):  # Python gives names with two underscores another meaning
+            name = name.replace("__cuda", "nvcc_", 1)
         same = driver_names().get(name)
         method: Callable[..., object] = getattr(self.driver, same) if same else getattr(self, name)
         return method
+
+    def _in_stream(self, name: str, *inputs: int) -> None:
+        """Do what an entry point does as work of a stream, which is the last argument."""
+        *own, stream = inputs
+        method = self._method(name)
+        self.driver.enqueue(stream, ALSO_IN_STREAMS[name], lambda: method(*own))
 
     def _log(self, name: str, raw: Sequence[int], result: Result, reason: str) -> None:
         """Write a call to stderr if it is asked for; what did not succeed with its reason always."""
         if os.environ.get(LOG_VARIABLE, "0") not in ("", "0"):
             declared = entry_points().get(name)
-            names = [parameter.name for parameter in declared.parameters] if declared is not None else []
-            words = ", ".join(f"{name}={word:#x}" for name, word in zip(names, raw, strict=False))
+            words = declared.written(raw) if declared is not None else ""
             text = f"{name}({words}) = {error_name(result)}" + (f": {reason}" if reason else "")
         elif reason and reason not in self._reasons:
             self._reasons.add(reason)
@@ -191,7 +185,37 @@ def entry_points() -> dict[str, EntryPoint]:
     same = {
         name: EntryPoint(name, driver_entry_points()[own].parameters) for name, own in driver_names().items()
     }
-    return {**declared_in(DECLARATIONS), **declared_by(Runtime, {"cuda": "cuda", "nvcc_": "__cuda"}), **same}
+    for name in OF_KERNELS.split():
+        parameters = (
+            parameter._replace(type="kernel") if parameter.name == "function" else parameter
+            for parameter in same[name].parameters
+        )
+        same[name] = EntryPoint(name, tuple(parameters))
+    record = "pointer parameters"
+    nodes = [
+        *(
+            f"{name}(out handle node, handle graph, pointer dependencies, u64 count, {record})"
+            for name in ADDED_NODES
+        ),
+        *(f"{name}(handle executable, handle node, {record})" for name in SET_NODES),
+    ]
+    in_texts = declared_in("\n".join((DECLARATIONS, CONSTANT_ANSWERS, *nodes)))
+    declared = {**in_texts, **declared_by(Runtime, {"cuda": "cuda", "nvcc_": "__cuda"}), **same}
+    for name in ALSO_IN_STREAMS:
+        stream = Parameter("handle", "stream", False)
+        declared[f"{name}Async"] = EntryPoint(f"{name}Async", (*declared[name].parameters, stream))
+    return declared
+
+
+@cache
+def constant_answers() -> dict[str, int | None]:
+    """Return what entry points answer that answer the same to everybody.
+
+    >>> constant_answers()["cudaGetDeviceFlags"], constant_answers()["cudaProfilerStop"]
+    (8, None)
+    """
+    answers = (line.partition(" = ") for line in CONSTANT_ANSWERS.split("\n") if line)
+    return {line.partition("(")[0]: int(answer) if answer else None for line, _, answer in answers}
 
 
 @cache

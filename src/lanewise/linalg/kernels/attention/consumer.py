@@ -11,9 +11,8 @@ import numpy as np
 from lanewise import lang as lw
 from lanewise.formats import f32
 from lanewise.isa import instruction
-from lanewise.linalg.kernels.attention.shared_memory import along_depth, along_keys, results
 from lanewise.linalg.kernels.attention.softmax import LOG2_E, Softmax, logarithm, over_row
-from lanewise.linalg.kernels.attention.traits import ROWS, WARPGROUP, Traits
+from lanewise.linalg.kernels.attention.traits import ROWS, WARPGROUP, Traits, along_depth, along_keys, results
 from lanewise.linalg.sum_order import wgmma_name
 
 #: The first named barrier by which consumers take turns; those before it gather results.
@@ -34,7 +33,7 @@ class Consumer:
         self.own, self.lengths, self.scale = own, lengths, scale
         self.of_queries, self.of_keys, self.of_values = pipelines
         self.score, self.sum = wgmma(T, T.tile.keys, False), wgmma(T, T.depth, True)
-        self.q = lw.make_gmma_desc(along_depth(T, T.queries, 1, 0))
+        self.q = lw.make_gmma_desc(along_depth(T, T.tile.queries, 1, 0))
         self.k = lw.make_gmma_desc(along_depth(T, T.tile.keys, T.tile.stages, T.keys_offset))
         self.v = lw.make_gmma_desc(along_keys(T))
         self.thread = lw.thread_idx.x % WARPGROUP
@@ -50,7 +49,7 @@ class Consumer:
         self.of_queries.wait(queries)
         head, first = tiles.receive(queries) if T.tile.persistent else tiles.place(lw.block_idx.x)
         while head >= 0:
-            query, steps = first + self.own * ROWS, tiles.seen(first + T.queries)
+            query, steps = first + self.own * ROWS, tiles.seen(first + T.tile.queries)
             sums, highest, total, reading = self.attend(tiles, query, steps, queries, reading)
             total = [over_row(lambda a, b: a + b, row_total) for row_total in total]
             if lse != 0:

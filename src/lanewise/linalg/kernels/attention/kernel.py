@@ -1,16 +1,20 @@
-"""The attention kernel: a producer that loads by TMA, and one to three consumers of 64 queries."""
+"""The attention kernel and its launch: a producer that loads by TMA, one to three consumers of 64 queries."""
 
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from lanewise import lang as lw
-from lanewise.formats import f32
+from lanewise.formats import Format, f32
 from lanewise.lang.frontend.kernel import Kernel
+from lanewise.linalg.arrays import Memory
 from lanewise.linalg.kernels.attention.consumer import Consumer
-from lanewise.linalg.kernels.attention.shared_memory import boxes
+from lanewise.linalg.kernels.attention.sizes import Sizes, Tile, tile_of
 from lanewise.linalg.kernels.attention.tile_scheduler import QueryTiles
-from lanewise.linalg.kernels.attention.traits import ROWS, WARPGROUP, Traits
+from lanewise.linalg.kernels.attention.traits import ROWS, WARPGROUP, Traits, boxes
+from lanewise.linalg.kernels.family import Launch
+from lanewise.tensor_maps import tensor_map
 
 
 @lw.device
@@ -20,7 +24,7 @@ def produce(T, tiles, maps, pipelines, heads, group) -> None:
     place may be taken for longer, by the results of the tile before."""
     Q, K, V = maps
     of_queries, of_keys, of_values = pipelines
-    to_q = boxes(T, T.queries, 1, 0)
+    to_q = boxes(T, T.tile.queries, 1, 0)
     to_k = boxes(T, T.tile.keys, T.tile.stages, T.keys_offset)
     to_v = boxes(T, T.tile.keys, T.tile.stages, T.values_offset)
     filling, asked = of_keys.producer_state(), of_queries.producer_state()
@@ -38,7 +42,7 @@ def produce(T, tiles, maps, pipelines, heads, group) -> None:
     while number < tiles.count:
         all_heads, first = tiles.place(number)
         batch, head = all_heads // heads, all_heads % heads
-        steps = tiles.seen(first + T.queries)
+        steps = tiles.seen(first + T.tile.queries)
         for done in lw.range(steps):
             place = (batch, head // group, (steps - 1 - done) * T.tile.keys)
             load(of_keys, filling, to_k, K, place)
@@ -58,7 +62,7 @@ def produce(T, tiles, maps, pipelines, heads, group) -> None:
 def compiled(traits: Traits) -> Kernel:
     """Return the kernel for some constants. Arrays are (batch, head, row, column)."""
     T = traits
-    of_queries = lw.TensorMap[T.dtype, (1, 1, T.queries, T.width), T.line]
+    of_queries = lw.TensorMap[T.dtype, (1, 1, T.tile.queries, T.width), T.line]
     of_keys = lw.TensorMap[T.dtype, (1, 1, T.tile.keys, T.width), T.line]
     of_results = lw.TensorMap[T.dtype, (1, 1, ROWS, T.width), T.line]
 
@@ -96,3 +100,35 @@ def compiled(traits: Traits) -> Kernel:
             Consumer(T, role - 1, pipelines, (queries, keys), scale).run(tiles, Out, lse, heads)
 
     return attention
+
+
+def traits_of(sizes: Sizes, dtype: Format, causal: bool, tile: Tile | None = None) -> Traits:
+    """Return what is compiled into the kernel of an attention; `tile` is for measurements."""
+    tile = tile or tile_of(sizes, causal)
+    aligned = (sizes.keys - sizes.queries) % tile.keys == 0 if causal else True
+    return Traits(dtype, sizes.depth, tile, causal, aligned)
+
+
+def launch_of(
+    traits: Traits, sizes: Sizes, arrays: tuple[Memory, Memory, Memory, Memory], lse: Memory | None,
+    scale: float, multiprocessors: int, counter: Memory | None = None,
+) -> Launch:  # fmt: skip
+    """Return the launch: `arrays` are queries, keys, values and results, (batch, head, row, column) each.
+
+    `counter` is a word that is zero, as `QueryTiles` has it.
+    """
+    T = traits
+    swizzle: Any = f"{T.line}B"
+    rows = (T.tile.queries, T.tile.keys, T.tile.keys, ROWS)
+    maps = (
+        tensor_map(array, (1, 1, count, T.width), swizzle=swizzle)
+        for array, count in zip(arrays, rows, strict=True)
+    )
+    blocks = -(-sizes.queries // T.tile.queries) * sizes.batch * sizes.heads
+    if T.tile.persistent:
+        blocks = min(blocks, multiprocessors)
+    arguments = (
+        *maps, 0 if lse is None else lse, 0 if counter is None else counter, sizes.queries, sizes.keys,
+        sizes.batch, sizes.heads, sizes.heads // sizes.key_heads, scale,
+    )  # fmt: skip
+    return Launch(compiled(T)[blocks, T.threads, T.shared_bytes], arguments)

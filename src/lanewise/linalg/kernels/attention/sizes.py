@@ -1,9 +1,12 @@
-"""The sizes of an attention, and the tile by which it is computed: what was fastest on an H200."""
+"""A call of `lw.attention`, its sizes, and the tile by which it is computed: what was fastest on an H200."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+from lanewise.formats import Format
+from lanewise.linalg.operands import View
 
 
 class Sizes(NamedTuple):
@@ -33,6 +36,29 @@ class Tile:
     def queries(self) -> int:
         """Queries of a tile: 64 of each consumer."""
         return 64 * self.consumers
+
+
+class AttentionCall(NamedTuple):
+    """A call of `lw.attention` whose arguments fit together; views have four axes."""
+
+    q: View
+    k: View
+    v: View
+    out: View
+    lse: View | None
+    sizes: Sizes
+    causal: bool
+    scale: float
+
+    @property
+    def dtype(self) -> Format:
+        """The type of queries, keys, values and results."""
+        return self.q.format
+
+    @property
+    def views(self) -> tuple[View, View, View, View]:
+        """Queries, keys, values and results."""
+        return self.q, self.k, self.v, self.out
 
 
 #: Keys of a tile by the size of a head; those of which the whole tiles are fewest take the least time.

@@ -27,7 +27,7 @@ class QueryTiles:
         T = self.traits = traits
         self.queries, self.keys = lengths
         self.heads, self.counter = heads, counter
-        self.blocks = lw.cdiv(self.queries, T.queries)
+        self.blocks = lw.cdiv(self.queries, T.tile.queries)
         self.count = self.blocks * heads
         #: The head and the first query of a tile, of one that is computed and of the next one.
         self.announced = lw.shared(lw.i32, (2, 2)) if T.tile.persistent else None
@@ -50,7 +50,7 @@ class QueryTiles:
             head, block = number // self.blocks, number % self.blocks
         if T.causal:
             block = self.blocks - 1 - block
-        return first_head + head, block * T.queries
+        return first_head + head, block * T.tile.queries
 
     @lw.device
     def seen(self, end):

@@ -1,15 +1,18 @@
 """What is compiled into an attention kernel, and how its shared memory is divided.
 
-Sizes, strides and the scale are arguments, so that one kernel serves all lengths and numbers of heads.
+Sizes, strides and the scale are arguments, so that one kernel serves all lengths and numbers of heads. Shared
+memory lies as TMA writes it and as wgmma reads it: panels of swizzled rows.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lanewise import lang as lw
 from lanewise.errors import InternalError
 from lanewise.formats import Format
-from lanewise.layout import Swizzle
+from lanewise.lang.memory.array import Array
+from lanewise.layout import Layout, Swizzle
 from lanewise.linalg.kernels.attention.sizes import Tile
 from lanewise.linalg.kernels.hopper.shared_memory import line_swizzle
 from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP
@@ -39,11 +42,6 @@ class Traits:
     def __post_init__(self) -> None:
         if self.shared_bytes > SHARED_BYTES:
             raise InternalError(f"{self} takes {self.shared_bytes} bytes of shared memory")
-
-    @property
-    def queries(self) -> int:
-        """Queries of a block."""
-        return self.tile.queries
 
     @property
     def threads(self) -> int:
@@ -88,7 +86,7 @@ class Traits:
     @property
     def query_bytes(self) -> int:
         """Bytes of a block's queries, and of its results."""
-        return 2 * self.queries * self.depth
+        return 2 * self.tile.queries * self.depth
 
     @property
     def in_place(self) -> bool:
@@ -124,9 +122,44 @@ class Traits:
     @property
     def same_tiles(self) -> bool:
         """Whether all consumers of a block see the same tiles of keys."""
-        return not self.causal or (self.aligned and self.tile.keys % self.queries == 0)
+        return not self.causal or (self.aligned and self.tile.keys % self.tile.queries == 0)
 
     @property
     def masks_more(self) -> bool:
         """Whether tiles before a warpgroup's last one may have keys that some of its queries do not see."""
         return self.causal and not (self.aligned and self.tile.keys % ROWS == 0)
+
+
+# shared memory ----------------------------------------------------------------------------------------------
+
+
+def boxes(T: Traits, rows: int, stages: int, offset: int) -> Array:
+    """Return tiles as TMA writes them: (1, 1, row, column of a panel, panel, stage)."""
+    panel = rows * T.width
+    shape = (1, 1, rows, T.width, T.panels, stages)
+    strides = (panel, panel, T.width, 1, panel, rows * T.depth)
+    return lw.dynamic_shared(T.dtype, Layout(shape, strides), swizzle=T.swizzle, offset=offset)
+
+
+def along_depth(T: Traits, rows: int, stages: int, offset: int) -> Array:
+    """Return queries or keys as wgmma reads them: (row, column, stage), neighbours along a head."""
+    layout = Layout((rows, (T.width, T.panels), stages), (T.width, (1, rows * T.width), rows * T.depth))
+    return lw.dynamic_shared(T.dtype, layout, swizzle=T.swizzle, offset=offset)
+
+
+def along_keys(T: Traits) -> Array:
+    """Return values as wgmma reads them: (column, key, stage), transposed."""
+    keys = T.tile.keys
+    shape, strides = (
+        ((T.width, T.panels), keys, T.tile.stages),
+        ((1, keys * T.width), T.width, keys * T.depth),
+    )
+    return lw.dynamic_shared(T.dtype, Layout(shape, strides), swizzle=T.swizzle, offset=T.values_offset)
+
+
+def results(T: Traits) -> Array:
+    """Return results as TMA reads them: (1, 1, row, column of a panel, panel, consumer)."""
+    shape = (1, 1, ROWS, T.width, T.panels, T.tile.consumers)
+    one = ROWS * T.width
+    strides = (one, one, T.width, 1, T.tile.queries * T.width, one)
+    return lw.dynamic_shared(T.dtype, Layout(shape, strides), swizzle=T.swizzle, offset=T.results_offset)

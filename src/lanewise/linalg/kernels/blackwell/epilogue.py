@@ -7,6 +7,7 @@ from lanewise.formats import e4m3, e5m2, f32
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.linalg.kernels.blackwell.traits import BlackwellTraits
+from lanewise.linalg.kernels.fused_epilogue import rounded
 from lanewise.linalg.kernels.warp.epilogue import finished_sum, store_pair
 from lanewise.linalg.types import BLOCK
 
@@ -96,19 +97,17 @@ class RowEpilogue:
                 if small:
                     store_pair(T, place, [values[i], f32(0.0)], inside, inside & False, True)
                 elif inside:
-                    place.store(self.rounded(values[i]))
+                    place.store(rounded(values[i], T.out))
             return
         place = self.line + (self.row.to(lw.i64) * self.leading + column.to(lw.i64))
         if T.aligned_rows and not small:
             per_store = _TOGETHER * 8 // T.out.bits
             for i in range(0, len(values), per_store):
                 if (self.row < M) & (column + i < N):
-                    (place + i).aligned(_TOGETHER).store([self.rounded(x) for x in values[i : i + per_store]])
+                    (place + i).aligned(_TOGETHER).store(
+                        [rounded(x, T.out) for x in values[i : i + per_store]]
+                    )
             return
         for i in range(0, len(values), 2):
             inside = [(self.row < M) & (column + i + j < N) for j in range(2)]
             store_pair(T, place + i, values[i : i + 2], *inside, T.aligned_rows)
-
-    def rounded(self, value) -> Scalar:
-        """Return a finished value in the format of the result."""
-        return value if value.dtype == self.traits.out else value.to(self.traits.out)

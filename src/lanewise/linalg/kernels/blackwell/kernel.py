@@ -16,9 +16,8 @@ from lanewise.formats import f32, s32
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.lang.matrix.descriptor import Descriptor
 from lanewise.lang.trace.scalar import Scalar
+from lanewise.linalg.kernels.blackwell.block_scales import ScaleFactors
 from lanewise.linalg.kernels.blackwell.epilogue import RowEpilogue
-from lanewise.linalg.kernels.blackwell.operand_tiles import operand_tiles
-from lanewise.linalg.kernels.blackwell.scale_factors import ScaleFactors
 from lanewise.linalg.kernels.blackwell.traits import (
     ACCUMULATORS,
     EPILOGUE_THREADS,
@@ -29,7 +28,22 @@ from lanewise.linalg.kernels.blackwell.traits import (
     BlackwellTraits,
 )
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
+from lanewise.linalg.kernels.hopper.operand_tiles import OperandTile
 from lanewise.linalg.kernels.hopper.tile_scheduler import TileScheduler
+
+
+def operand_tiles(traits: BlackwellTraits) -> tuple[OperandTile, OperandTile]:
+    """Return how tiles of A and B lie in shared memory."""
+    T: Any = traits
+    of_a, of_b = T.stored
+    tiles = (
+        OperandTile(T, of_a, (ROWS, T.depth), T.problem.a.k_major, 1, 0, "-"),
+        OperandTile(T, of_b, (T.loaded_columns, T.depth), T.problem.b.k_major, 1, T.b_offset, "-"),
+    )
+    if T.pair > 1:  # the first block of the pair counts the bytes of both
+        for tile in tiles:
+            tile.cache = {"cta_group": T.pair}
+    return tiles
 
 
 class Roles:
@@ -88,7 +102,7 @@ class Roles:
         """Multiply all stages of this block's tiles; one thread calls it."""
         T, pipeline, mma = self.traits, self.pipeline, self.traits.mma
         tile_a, tile_b = operand_tiles(T)
-        a, b = tile_a.descriptor(True), tile_b.descriptor(True)
+        a, b = (lw.make_umma_desc(tile.read(whole=True)) for tile in (tile_a, tile_b))
         reading, count = pipeline.consumer_state(), lw.i32(0)
         for _ in lw.range(self.tiles.first, self.tiles.count, self.tiles.step):
             for _ in self.sums_of_tile():

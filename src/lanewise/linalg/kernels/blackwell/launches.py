@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from lanewise.formats import tf32
 from lanewise.lang.frontend.kernel import Kernel
-from lanewise.linalg.kernels.blackwell.kernel import compiled
-from lanewise.linalg.kernels.blackwell.operand_tiles import operand_tiles
-from lanewise.linalg.kernels.blackwell.scale_factors import ScaleFactors
-from lanewise.linalg.kernels.blackwell.scaled_operands import prepare, prepared_bytes
+from lanewise.linalg.arrays import COUNTER_BYTES, Pointers, flat
+from lanewise.linalg.kernels.blackwell.block_scales import ScaleFactors, prepare, prepared_bytes
+from lanewise.linalg.kernels.blackwell.kernel import compiled, operand_tiles
 from lanewise.linalg.kernels.blackwell.traits import ROWS, THREADS, BlackwellTraits, traits_of
 from lanewise.linalg.kernels.copies.launches import copied, loaded, require_copies
 from lanewise.linalg.kernels.copies.launches import workspace_bytes as copy_bytes
@@ -23,7 +22,6 @@ from lanewise.linalg.kernels.family import (
 from lanewise.linalg.orientation import oriented, oriented_launch
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS
-from lanewise.linalg.pointers import COUNTER_BYTES, Pointers, flat
 from lanewise.linalg.problem import Problem
 
 if TYPE_CHECKING:

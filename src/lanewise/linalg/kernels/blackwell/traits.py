@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from lanewise.errors import LanewiseError
-from lanewise.formats import Format, f32, u8
+from lanewise.formats import Format, u8
 from lanewise.isa import Instruction
-from lanewise.isa.launch_limits import shared_bytes_of
-from lanewise.linalg.block_scaling.formats import BLOCK_FORMATS, SWIZZLED_BYTES, SWIZZLED_FACTORS, BlockFormat
+from lanewise.isa.multiprocessor import shared_bytes_of
+from lanewise.linalg.block_scaling import BLOCK_FORMATS, SWIZZLED_BYTES, SWIZZLED_FACTORS, BlockFormat
 from lanewise.linalg.kernels.tile_traits import TileTraits, compiled_in, has_aligned_rows
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Operand, Problem
@@ -40,11 +40,6 @@ class BlackwellTraits(TileTraits):
 
     #: Whether rows of the result begin and end at multiples of 16 bytes, so that threads store 16 at once.
     aligned_rows: bool = False
-
-    @property
-    def wide(self) -> Format:
-        """The format of alpha, beta and everything that is done to a sum."""
-        return f32
 
     @property
     def pair(self) -> int:

@@ -6,20 +6,21 @@ copy to a workspace, with rows padded to 128 bytes, runs at the speed of memory.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from lanewise.errors import LanewiseError
 from lanewise.formats import bf16
-from lanewise.linalg.arrays import Memory
-from lanewise.linalg.kernels.copies.kernels import CHUNKS_EACH, THREADS, Kind, copying, division
-from lanewise.linalg.kernels.copies.tiles import tiles_of
+from lanewise.linalg.arrays import COUNTER_BYTES, Memory, Pointers, flat
+from lanewise.linalg.kernels.copies.kernels import CHUNKS_EACH, THREADS, Kind, copying, division, tiles_of
 from lanewise.linalg.kernels.family import Launch
 from lanewise.linalg.operand_copies import needs_copy, needs_transpose
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.pointers import COUNTER_BYTES, Pointers, flat
 from lanewise.linalg.problem import Operand, Problem
-from lanewise.linalg.sum_order import SPLIT_PARTS
+from lanewise.linalg.sum_order import planes_of
 
 #: Bytes that the rows of a workspace are padded to, bytes that are read at once, and four of bytes.
 _ROW, _GRANULE, _WORD = 128, 16, 4
@@ -30,18 +31,18 @@ _TINY = 5 * _GRANULE
 class Copy:
     """One operand's copy: its lines in memory, before and after, and where in the workspace it goes."""
 
-    def __init__(self, operand: Operand, rows: int, k: int, batch: int, precision: str) -> None:
-        self.transposed = needs_transpose(operand, precision)
+    def __init__(self, operand: Operand, rows: int, problem: Problem) -> None:
+        self.transposed = needs_transpose(operand, problem.precision)
         #: bf16 planes that it is written as, or 1: as it is.
-        self.planes = SPLIT_PARTS if precision == "f32" else 1
+        self.planes = planes_of(problem)
         self.size = (bf16 if self.planes > 1 else operand.dtype).word_bits // 8
         self.operand = operand
         #: Lines in memory and their length, of the source.
-        self.lines, self.length = (rows, k) if operand.k_major else (k, rows)
+        self.lines, self.length = (rows, problem.k) if operand.k_major else (problem.k, rows)
         self.new_lines, self.new_length = (
             (self.length, self.lines) if self.transposed else (self.lines, self.length)
         )
-        self.batch = batch if operand.batch_stride else 1
+        self.batch = problem.batch if operand.batch_stride else 1
         per_row = _ROW // self.size
         self.padded = -(-self.new_length // per_row) * per_row
 
@@ -59,27 +60,15 @@ class Copy:
 
     def view(self, workspace: Memory, offset: int, like: Memory) -> Memory:
         """Return the copy in the workspace as an array of the operand's shape."""
-        if self.planes > 1:
-            return self._planes_view(workspace[offset : offset + self.bytes], like)
-        part = workspace[offset : offset + self.bytes].view(like.dtype)
-        view: Memory = part.reshape(self.batch, self.new_lines, self.padded)[:, :, : self.new_length]
+        part = workspace[offset : offset + self.bytes].view(_bf16(like) if self.planes > 1 else like.dtype)
+        whole = part.reshape(self.batch * self.planes, self.new_lines, self.padded)
+        view: Memory = whole[:, :, : self.new_length]
+        if self.planes > 1:  # those of all matrices of the batch, one after the other
+            return view
         if like.ndim == 2:
             view = view[0]
         elif self.batch == 1 and like.shape[0] > 1:
             view = _repeated(view, like.shape[0])
-        return view
-
-    def _planes_view(self, part: Memory, like: Memory) -> Memory:
-        """Return the planes of all matrices of the batch, one after the other."""
-        import numpy as np
-
-        kind: object = bf16.dtype
-        if not isinstance(like, np.ndarray):
-            import torch
-
-            kind = torch.bfloat16
-        planes = part.view(kind).reshape(self.batch * self.planes, self.new_lines, self.padded)
-        view: Memory = planes[:, :, : self.new_length]
         return view
 
     @property
@@ -129,8 +118,8 @@ class Copy:
 
 def copies(problem: Problem, plan: Plan) -> tuple[Copy | None, Copy | None]:
     """Return the copies of A and B that a plan makes."""
-    of_a = Copy(problem.a, problem.m, problem.k, problem.batch, problem.precision) if plan.copy_a else None
-    of_b = Copy(problem.b, problem.n, problem.k, problem.batch, problem.precision) if plan.copy_b else None
+    of_a = Copy(problem.a, problem.m, problem) if plan.copy_a else None
+    of_b = Copy(problem.b, problem.n, problem) if plan.copy_b else None
     return of_a, of_b
 
 
@@ -163,24 +152,22 @@ def require_copies(problem: Problem, plan: Plan, names: str = "ab", tcgen05: boo
 
 def copied(problem: Problem, plan: Plan, pointers: Pointers) -> tuple[Problem, Pointers, Launch]:
     """Return the problem and its arrays after the copies that a plan makes, and the launch of them."""
-    of_a, of_b = copies(problem, plan)
     workspace, offset = pointers.workspace, COUNTER_BYTES
     assert workspace is not None
     jobs = []
-    if of_a is not None:
-        lines = pointers.a if problem.a.k_major else pointers.a.swapaxes(-1, -2)
-        target = of_a.view(workspace, offset, lines)
-        jobs.append((of_a, of_a.arguments(lines, target)))
-        pointers = replace(pointers, a=target if of_a.result.k_major else target.swapaxes(-1, -2))
-        problem = replace(problem, a=of_a.result)
-        offset += -(-of_a.bytes // _ROW) * _ROW
-    if of_b is not None:
-        lines = pointers.b.swapaxes(-1, -2) if problem.b.k_major else pointers.b
-        target = of_b.view(workspace, offset, lines)
-        jobs.append((of_b, of_b.arguments(lines, target)))
-        pointers = replace(pointers, b=target.swapaxes(-1, -2) if of_b.result.k_major else target)
-        problem = replace(problem, b=of_b.result)
-    return problem, pointers, copy_launch(jobs)
+    made: dict[str, Any] = {}
+    for name, copy in zip("ab", copies(problem, plan), strict=True):
+        if copy is None:
+            continue
+        # lines of a K-major A are its rows, those of a K-major B its columns
+        before, after = (matrix.k_major == (name == "a") for matrix in (copy.operand, copy.result))
+        array: Memory = getattr(pointers, name)
+        lines = array if before else array.swapaxes(-1, -2)
+        target = copy.view(workspace, offset, lines)
+        jobs.append((copy, copy.arguments(lines, target)))
+        made[name] = target if after else target.swapaxes(-1, -2)
+        offset += -(-copy.bytes // _ROW) * _ROW
+    return loaded(problem, plan), replace(pointers, **made), copy_launch(jobs)
 
 
 def copy_launch(jobs: list[tuple[Copy, tuple[object, ...]]]) -> Launch:
@@ -193,19 +180,22 @@ def copy_launch(jobs: list[tuple[Copy, tuple[object, ...]]]) -> Launch:
     return Launch(kernel[sum(blocks), THREADS], tuple(arguments))
 
 
+def _bf16(like: Memory) -> object:
+    """Return bf16 as the library of an array has it."""
+    if type(like).__module__ == "torch":
+        return sys.modules["torch"].bfloat16
+    return bf16.dtype
+
+
 def _repeated(array: Any, count: int) -> Any:
     """Return an array with its first axis of 1 repeated by a stride of 0."""
     if hasattr(array, "expand"):
         return array.expand(count, *array.shape[1:])
-    import numpy as np
-
     return np.broadcast_to(array, (count, *array.shape[1:]))
 
 
 def _words(array: Memory, size: int) -> Memory:
     """Return an array, or a view of its elements as words of their size, for a kernel that only copies."""
-    import numpy as np
-
     if isinstance(array, np.ndarray):
         return array.view({1: np.uint8, 2: np.uint16, 4: np.uint32}[size])
     return array

@@ -2,40 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lanewise import lang as lw
 from lanewise.formats import bf16, e4m3, e5m2, f16, f32
 from lanewise.lang.memory.array import Array
+from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.scalar import Scalar
-from lanewise.layout import Layout, Swizzle
-from lanewise.linalg.kernels.fused_epilogue import changes_values, finished, row_terms
+from lanewise.layout import Layout
+from lanewise.linalg.kernels.fused_epilogue import changes_values, column_terms, finished, rounded, row_terms
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP, Store, Traits
-from lanewise.linalg.kernels.hopper.unaligned_stores import store_lines
-
-#: Bits of the swizzle for boxes with rows of 128, 64 and 32 bytes; others have none.
-_SWIZZLE_BITS = {128: 3, 64: 2, 32: 1}
-
-
-def staged_results(traits: Traits, boxes: bool = False) -> Any:
-    """Return the shared memory of results: (row, column of a box, box, which buffer, consumer).
-
-    As `boxes` that TMA stores, some of them one below the other, it has an axis for these: (row of a box,
-    column of a box, which box downwards, box, which buffer, consumer).
-    """
-    memory, size = SharedMemory(traits), traits.out.bits // 8
-    rows, wide, subtile = memory.staged_rows, memory.box_columns, memory.subtile_bytes // size
-    high = memory.box_rows if boxes else rows
-    layout = Layout(
-        (high, wide, rows // high, memory.subtile_boxes, memory.buffers, traits.consumers),
-        (wide, 1, high * wide, rows * wide, subtile, memory.buffers * subtile),
-    )
-    if not boxes:
-        layout = Layout(layout.shape[:2] + layout.shape[3:], layout.stride[:2] + layout.stride[3:])
-    bits = _SWIZZLE_BITS.get(wide * size, 0)
-    swizzle = Swizzle(bits, 4 - (size.bit_length() - 1), 3) if bits else None
-    return lw.dynamic_shared(traits.out, layout, swizzle=swizzle, offset=memory.results_offset)
+from lanewise.linalg.kernels.hopper.unaligned_stores import BOTH, READ, STAGED, staged_results, store_lines
 
 
 @lw.device
@@ -135,8 +111,7 @@ class TileEpilogue:
     @lw.device
     def store(self, accumulators, first_row, first_column, values=None) -> None:
         """Store a warpgroup's rows of a tile; `values` are those of its columns where they were loaded."""
-        T = self.traits
-        memory = self.memory
+        T, memory = self.traits, self.memory
         subtiles = memory.subtiles // len(accumulators)
         if T.store is Store.WARPS and not T.column_terms:
             lw.syncwarp()  # the last tile's results have been read
@@ -177,8 +152,7 @@ class TileEpilogue:
         `columns` are the first of its sums among the registers, and how many. `before` and `after` say how
         many subtiles TMA may still read from shared memory when this subtile and when the next one begins.
         """
-        T = self.traits
-        memory = self.memory
+        T, memory = self.traits, self.memory
         if T.store is Store.WARPS:
             if memory.buffers == 1:
                 lw.syncwarp()  # what the buffer had has been read
@@ -246,8 +220,7 @@ class TileEpilogue:
     @lw.device
     def write_subtile(self, acc, columns, place, of_rows, buffer) -> None:
         """Write the columns of one subtile, after the epilogue, to shared memory."""
-        T = self.traits
-        memory = self.memory
+        T, memory = self.traits, self.memory
         start, count = columns
         own_row = place[0] + self.warp * 16 + self.lane // 4
         across = count if T.transposed else memory.box_columns
@@ -289,8 +262,7 @@ class TileEpilogue:
     @lw.device
     def write_rows(self, pairs, at, eights, buffer) -> None:
         """Write 16 rows of a warp and 8 or 16 columns as rows of a box."""
-        T, lane, rows = self.traits, self.lane, self.warp * 16
-        memory = self.memory
+        T, memory, lane, rows = self.traits, self.memory, self.lane, self.warp * 16
         box, column = at // memory.box_columns, at % memory.box_columns
         if T.out in (f16, bf16):
             further = lane // 16 * 8 if eights == 2 else 0
@@ -307,8 +279,7 @@ class TileEpilogue:
     @lw.device
     def write_columns(self, pairs, at, eights, buffer) -> None:
         """Write 16 rows of a warp and 8 or 16 columns with the columns as rows of a box."""
-        T, lane, rows = self.traits, self.lane, self.warp * 16
-        memory = self.memory
+        T, memory, lane, rows = self.traits, self.memory, self.lane, self.warp * 16
         wide = memory.box_columns
         if T.out in (f16, bf16):
             column = at + lane % 8 + (lane // 16 * 8 if eights == 2 else 0)
@@ -350,8 +321,7 @@ class TileEpilogue:
     @lw.device
     def store_wide(self, at, columns, buffer) -> None:
         """Store one subtile from shared memory, 16 bytes at once, rows that lie inside alone."""
-        T, thread = self.traits, self.thread
-        memory = self.memory
+        T, memory, thread = self.traits, self.memory, self.thread
         per_store = 128 // T.out.bits
         chunks = columns // per_store
         for first in range(0, ROWS * chunks, WARPGROUP):
@@ -364,3 +334,67 @@ class TileEpilogue:
                 values = self.sC.ptr(line, inside, box, buffer, self.own).load(per_store)
                 place = self.C + row.to(lw.i64) * self.leading + column.to(lw.i64) + self.batch
                 place.aligned(16).store(values)
+
+
+class IdleWarpEpilogue(TileEpilogue):
+    """What one consumer does to have its results stored: it writes them to shared memory."""
+
+    @lw.device
+    def store_subtile(self, acc, columns, at, of_rows, buffer, before, after) -> None:
+        """Write one subtile to shared memory as soon as the last one has been read."""
+        lw.barrier(READ + self.own, BOTH)
+        self.write_subtile(acc, columns, at, of_rows, buffer)
+        lw.arrive(STAGED + self.own, BOTH)
+
+
+class RegisterEpilogue(TileEpilogue):
+    """The epilogue of one consumer that stores from its registers; all of its threads call `store`."""
+
+    def __init__(self, traits: Traits, C, given, N, leading) -> None:
+        self.traits, self.C, self.given, self.N, self.leading = traits, C, given, N, leading
+        self.lane, self.thread = lw.lane_id(), lw.thread_idx.x % WARPGROUP
+        self.warp = lw.shfl_sync(self.thread // 32, 0)
+        #: The row after the last that is stored, and where the matrix of the batch begins, if there are some.
+        self.last_row: Scalar | None = None
+        self.batch: Scalar | None = None
+
+    def load_row_terms(self, first_row) -> None:
+        """Load nothing: a thread reads what its rows need when it stores them."""
+
+    @lw.device
+    def store(self, accumulators, first_row, first_column, values=None) -> None:
+        """Store a warpgroup's rows of a tile, eight columns at a time; `values` of columns are read anew."""
+        for block in range(len(accumulators)):
+            for four in range(self.traits.store_columns // 8):
+                sums = [accumulators[block][4 * four + i] for i in range(4)]
+                self.store_eight(sums, first_row + block * ROWS, first_column + 8 * four)
+
+    @lw.device
+    def store_eight(self, sums, first_row, first_column) -> None:
+        """Store a warpgroup's 64 rows of eight columns: each thread has two pairs, eight rows apart."""
+        epilogue = self.traits.problem.epilogue
+        column = first_column + 2 * (self.lane % 4)
+        of_columns = [column_terms(epilogue, self.given, lw.min(column + i, self.N - 1)) for i in range(2)]
+        for half in range(2):
+            row = first_row + self.warp * 16 + self.lane // 4 + 8 * half
+            of_row = row_terms(epilogue, self.given, lw.min(row, self.last_row - 1))
+            values = self.finished_pair(sums, 2 * half, of_row, of_columns, row, column)
+            self.store_pair([rounded(value, self.traits.out) for value in values], row, column)
+
+    @lw.device
+    def store_pair(self, values, row, column) -> None:
+        """Store two neighbours of a row, what lies inside of the result alone."""
+        T = self.traits
+        if T.aligned_rows and not T.transposed:
+            if (row < self.last_row) & (column < self.N):
+                self.place(row, column).aligned(2 * T.out.bits // 8).store(values)
+        else:
+            for i in range(2):
+                outer, inner = (column + i, row) if T.transposed else (row, column + i)
+                if (row < self.last_row) & (column + i < self.N):
+                    self.place(outer, inner)[0] = values[i]
+
+    def place(self, outer, inner) -> Pointer:
+        """Return where an element of the result lies, by its line and its place in the line."""
+        element = self.C + outer.to(lw.i64) * self.leading + inner.to(lw.i64)
+        return element if self.batch is None else element + self.batch

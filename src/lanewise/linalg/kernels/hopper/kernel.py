@@ -16,19 +16,21 @@ from lanewise.formats import f32, s32
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.hopper.block_scales import COPYING, BlockScales
-from lanewise.linalg.kernels.hopper.cluster import Place, leave_together
 from lanewise.linalg.kernels.hopper.consumer import Consumer
-from lanewise.linalg.kernels.hopper.epilogue import TileEpilogue
-from lanewise.linalg.kernels.hopper.idle_warp_stores import LOADING, IdleWarpEpilogue, IdleWarpStores
+from lanewise.linalg.kernels.hopper.epilogue import IdleWarpEpilogue, RegisterEpilogue, TileEpilogue
 from lanewise.linalg.kernels.hopper.limits import require_possible
 from lanewise.linalg.kernels.hopper.operand_tiles import operand_tiles
 from lanewise.linalg.kernels.hopper.producer import Producer, clear_rest
-from lanewise.linalg.kernels.hopper.register_stores import RegisterEpilogue
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
-from lanewise.linalg.kernels.hopper.split_k_cluster import SplitInCluster
-from lanewise.linalg.kernels.hopper.split_k_workspace import SplitInWorkspace
-from lanewise.linalg.kernels.hopper.tile_scheduler import GroupedTiles, OneTile, TileScheduler
+from lanewise.linalg.kernels.hopper.split_k import SplitInCluster, SplitInWorkspace
+from lanewise.linalg.kernels.hopper.tile_scheduler import (
+    GroupedTiles,
+    OneTile,
+    Place,
+    TileScheduler,
+)
 from lanewise.linalg.kernels.hopper.traits import REGISTERS, WARPGROUP, Store, Traits
+from lanewise.linalg.kernels.hopper.unaligned_stores import LOADING, IdleWarpStores
 
 
 def parameter_types(traits: Traits) -> tuple[Any, Any, Any]:
@@ -105,6 +107,13 @@ def scheduled(T, place, sizes, group, experts):
         first_step = lw.min(place.part(T) * share, steps)
         steps = lw.min(steps - first_step, share)
     return tiles, first_step, steps
+
+
+@lw.device
+def leave_together() -> None:
+    """Wait for all blocks of the cluster: nobody leaves while others still arrive at its barriers."""
+    lw.cluster.arrive(relaxed=True)
+    lw.cluster.wait()
 
 
 def epilogue_of(traits: Traits, C, given, own, N, leading) -> TileEpilogue:

@@ -13,9 +13,9 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import s32, tf32
-from lanewise.isa.launch_limits import LARGEST_GRID
+from lanewise.isa.multiprocessor import LARGEST_GRID
 from lanewise.lang.frontend.kernel import Kernel
-from lanewise.linalg.arrays import Memory
+from lanewise.linalg.arrays import COUNTER_BYTES, Memory, Pointers, flat
 from lanewise.linalg.kernels.copies.launches import copied, loaded, require_copies
 from lanewise.linalg.kernels.copies.launches import workspace_bytes as copy_bytes
 from lanewise.linalg.kernels.family import (
@@ -29,12 +29,11 @@ from lanewise.linalg.kernels.hopper.kernel import compiled
 from lanewise.linalg.kernels.hopper.limits import require_possible
 from lanewise.linalg.kernels.hopper.operand_tiles import operand_tiles
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
-from lanewise.linalg.kernels.hopper.split_k_workspace import workspace_bytes as sum_bytes
+from lanewise.linalg.kernels.hopper.split_k import workspace_bytes as sum_bytes
 from lanewise.linalg.kernels.hopper.traits import LINE, MOST_SHARED, Store, Traits, traits_of
 from lanewise.linalg.orientation import computes_transpose, oriented, oriented_launch
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS, resident
-from lanewise.linalg.pointers import COUNTER_BYTES, Pointers, flat
 from lanewise.linalg.problem import Problem
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ _MOST_READ_ONCE = {True: 5 * GPUS["sm_90a"].l2_bytes, False: 2 * GPUS["sm_90a"].
 def grid(traits: Traits, m: int, n: int, batch: int, at_once: int) -> tuple[int, int, int]:
     """Return the blocks of a launch: one (or a cluster) for each tile, or as many as run at once."""
     size = traits.cluster_size
-    rows, columns = tiles_of(traits, m, n)
+    rows, columns = traits.tiles(m, n)
     if traits.grouped:  # how many tiles there are is known to the kernel alone
         return at_once // size * size, 1, 1
     if traits.one_tile:
@@ -62,18 +61,12 @@ def grid(traits: Traits, m: int, n: int, batch: int, at_once: int) -> tuple[int,
     return min(rows * columns * batch, at_once // size) * size, 1, 1
 
 
-def tiles_of(traits: Traits, m: int, n: int) -> tuple[int, int]:
-    """Return how many tiles of a cluster there are along M and along N."""
-    across, along = traits.plan.cluster
-    return -(-m // (traits.bm * across)), -(-n // (traits.bn * along))
-
-
 def for_shape(traits: Traits, m: int, n: int, batch: int, at_once: int) -> Traits:
     """Return the constants for a shape: with one tile for each block if all of them run at the same time.
 
     Where clusters share a tile's K, each block has a part of one tile, however many there are: nobody waits.
     """
-    rows, columns = tiles_of(traits, m, n)
+    rows, columns = traits.tiles(m, n)
     tiles, plan = rows * columns * batch, traits.plan
     if plan.groups > 1 and not plan.gather:
         counters = tiles * traits.multicasting * traits.owners * traits.consumers
@@ -141,7 +134,7 @@ def with_room_for_results(problem: Problem, plan: Plan) -> Plan:
     """
     seen = oriented(problem, plan)
     for stages in range(plan.stages, _LEAST_STAGES - 1, -1):
-        traits, _ = _traits_for_launch(seen, replace(plan, stages=stages), _multiprocessors(plan))
+        traits, _ = _traits_for_launch(seen, replace(plan, stages=stages), GPUS[plan.arch].multiprocessors)
         if traits.store is not Store.IDLE_WARPS:
             return plan
         if SharedMemory(traits).holds_all_results:
@@ -158,7 +151,7 @@ def cache_hints(traits: Traits, problem: Problem) -> str:
     little beside what is read of A. Then this holds for both.
     """
     T, hints = traits, ""
-    rows, columns = tiles_of(T, problem.m, problem.n)
+    rows, columns = T.tiles(problem.m, problem.n)
     together = T.plan.groups > 1 or (columns <= 1 and T.bn == 8)
     of_b = T.element_bytes, T.planes
     of_a = (4, 1) if T.plan.splits_a else of_b
@@ -171,11 +164,6 @@ def cache_hints(traits: Traits, problem: Problem) -> str:
             return "--"
         hints += "f" if read_once else "-"
     return hints
-
-
-def _multiprocessors(plan: Plan) -> int:
-    """Return the multiprocessors of the GPU that a plan is for."""
-    return GPUS[plan.arch].multiprocessors
 
 
 def kernel(problem: Problem, plan: Plan) -> Kernel:
@@ -192,7 +180,7 @@ def launches(
         problem, pointers, copy = copied(problem, plan, pointers)
         before = [copy]
     problem, pointers = oriented_launch(problem, plan, pointers)
-    made = [*before, _products(problem, plan, pointers, multiprocessors or _multiprocessors(plan))]
+    made = [*before, _products(problem, plan, pointers, multiprocessors or GPUS[plan.arch].multiprocessors)]
     return [*made, _reduction(problem, plan, pointers)] if plan.gather else made
 
 
@@ -216,7 +204,7 @@ def _products(problem: Problem, plan: Plan, pointers: Pointers, multiprocessors:
 
 def _reduction(problem: Problem, plan: Plan, pointers: Pointers) -> Launch:
     """Return the launch of the kernel that adds the groups' sums."""
-    from lanewise.linalg.kernels.hopper.split_k_reduction import reduction, reduction_shape
+    from lanewise.linalg.kernels.hopper.split_k import reduction, reduction_shape
 
     traits = traits_of(problem, replace(plan, stages=0))  # the same kernel for any number of stages
     arguments = (
@@ -271,7 +259,9 @@ def _traits_for_launch(problem: Problem, plan: Plan, multiprocessors: int) -> tu
 
 def require_kernel(problem: Problem, plan: Plan) -> None:
     """Raise the error that a launch would raise if there is no kernel of a plan for a problem."""
-    traits, _ = _traits_for_launch(oriented(loaded(problem, plan), plan), plan, _multiprocessors(plan))
+    traits, _ = _traits_for_launch(
+        oriented(loaded(problem, plan), plan), plan, GPUS[plan.arch].multiprocessors
+    )
     require_possible(traits)
     if not plan.splits_a:
         require_copies(problem, plan)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from lanewise import lang as lw
-from lanewise.lang.hopper.tensor_map import TensorMap
+from lanewise.lang.hopper.tma import TensorMap
 from lanewise.lang.memory.pointer import Pointer
-from lanewise.linalg.kernels.hopper.cluster import await_releases
 from lanewise.linalg.kernels.hopper.operand_tiles import operand_tiles
 from lanewise.linalg.kernels.hopper.tile_scheduler import numbers
 from lanewise.linalg.kernels.hopper.traits import WARPGROUP, Traits
@@ -65,7 +64,10 @@ class Producer:
                 self.load_more(step, filling.stage, full)
                 filling = filling.next()
         if T.multicasting > 1 and not T.one_tile:
-            await_releases(T, pipeline, filling)
+            # other blocks release all stages of this one, which must not end before
+            for _ in range(T.plan.stages):
+                pipeline.acquire(filling)
+                filling = filling.next()
 
     def begin_tile(self, first_row) -> None:
         """Prepare what else is loaded for a tile: nothing."""

@@ -13,7 +13,7 @@ from math import gcd
 
 from lanewise import isa
 from lanewise.isa import Instruction
-from lanewise.isa.launch_limits import shared_bytes_of
+from lanewise.isa.multiprocessor import shared_bytes_of
 from lanewise.linalg.kernels.tile_traits import TileTraits, compiled_in, has_aligned_rows
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Epilogue, Problem
@@ -130,6 +130,11 @@ class Traits(TileTraits):
     def cluster_size(self) -> int:
         """Blocks of a cluster."""
         return self.multicasting * self.plan.split
+
+    def tiles(self, m: int, n: int) -> tuple[int, int]:
+        """Return how many tiles of a cluster there are along M and along N."""
+        across, along = self.plan.cluster
+        return -(-m // (self.bm * across)), -(-n // (self.bn * along))
 
     @property
     def launched_in(self) -> int | None:

@@ -7,23 +7,26 @@ by TMA, weights and scales by bulk copies. Blocks of a cluster sum parts of K, w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from lanewise import lang as lw
 from lanewise.formats import Format, f32
 from lanewise.isa import Instruction, instruction
-from lanewise.isa.launch_limits import shared_bytes_of
+from lanewise.isa.multiprocessor import shared_bytes_of
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.layout import Layout
+from lanewise.linalg.kernels.family import Launch, residual_strides
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.hopper.shared_memory import line_swizzle
-from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, TILE_WORDS, TILES
+from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, GROUP_STEP, TILE_WORDS, TILES
 from lanewise.linalg.kernels.int4.plans import Tile
 from lanewise.linalg.kernels.warp.epilogue import finished_sum
-from lanewise.linalg.problem import Problem
+from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.sum_order import wgmma_name
+from lanewise.tensor_maps import tensor_map
 
 LANES, WARPGROUP = 32, 128
 #: Threads of a block that unpacks a tile to memory.
@@ -72,7 +75,7 @@ class Traits:
     @property
     def threads(self) -> int:
         """Threads of a block: one more warp loads; if it moves registers, one of a warpgroup."""
-        return self.consumers + (WARPGROUP if self.rows >= MANY else LANES)
+        return self.consumers + (WARPGROUP if self.tile.rows >= MANY else LANES)
 
     @property
     def consumers(self) -> int:
@@ -87,22 +90,12 @@ class Traits:
     @property
     def sums(self) -> Layout:
         """How sums lie in shared memory: (row, column)."""
-        return Layout((self.rows, self.columns), (self.columns + _GAP, 1))
-
-    @property
-    def rows(self) -> int:
-        """Rows of a tile, which are the columns of a wgmma."""
-        return self.tile.rows
-
-    @property
-    def split(self) -> int:
-        """Blocks of a cluster, each of which sums a part of K."""
-        return self.tile.split
+        return Layout((self.tile.rows, self.columns), (self.columns + _GAP, 1))
 
     @property
     def piece_bytes(self) -> tuple[int, int, int]:
         """Bytes of a stage: of rows, of weights, of scales."""
-        return self.rows * CHUNK * 2, TILES * TILE_WORDS * 4, self.groups * self.columns * 2
+        return self.tile.rows * CHUNK * 2, TILES * TILE_WORDS * 4, self.groups * self.columns * 2
 
     @property
     def stage_bytes(self) -> int:
@@ -117,13 +110,13 @@ class Traits:
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a block: stages, then sums."""
-        return max(self.stages * self.stage_bytes, self.rows * (self.columns + _GAP) * 4)
+        return max(self.stages * self.stage_bytes, self.tile.rows * (self.columns + _GAP) * 4)
 
     @property
     def instruction(self) -> Instruction:
-        """The instruction that multiplies weights, from registers: 64 columns by all rows of a tile."""
+        """The instruction that multiplies weights, from registers: 64 columns by a tile's rows, its N."""
         name = self.dtype.name
-        return instruction(wgmma_name(self.rows, "f32", name, name), a_source="registers")
+        return instruction(wgmma_name(self.tile.rows, "f32", name, name), a_source="registers")
 
 
 class Stages:
@@ -131,10 +124,10 @@ class Stages:
 
     def __init__(self, T: Traits) -> None:
         of_rows, of_weights, _ = T.piece_bytes
-        columns = T.columns
+        columns, rows = T.columns, T.tile.rows
         #: (row, element, which half of K, stage)
         self.x = lw.dynamic_shared(
-            T.dtype, Layout((T.rows, LINE, 2, T.stages), (LINE, 1, T.rows * LINE, T.rows * CHUNK)),
+            T.dtype, Layout((rows, LINE, 2, T.stages), (LINE, 1, rows * LINE, rows * CHUNK)),
             swizzle=line_swizzle(2),
         )  # fmt: skip
         #: (word, lane, warp, which half of K, tile of columns, stage)
@@ -160,7 +153,7 @@ def produce(T, pipeline, X, W, scales, first_row, steps, sizes) -> None:
     first, count = steps
     chunks, per_group, padded = sizes
     stages, filling = Stages(T), pipeline.producer_state()
-    block = lw.block_idx.x // T.split
+    block = lw.block_idx.x // T.tile.split
     weights = W + (block * TILES).to(lw.i64) * chunks.to(lw.i64) * TILE_WORDS
     of_columns = scales + (block * T.columns).to(lw.i64)
     for step in lw.range(count):
@@ -248,7 +241,7 @@ def put_sums(T, acc, steps) -> None:
     lw.barrier(1, T.consumers)  # nobody reads stages any more
     lane = lw.lane_id()
     column = lw.thread_idx.x // LANES * 16 + lane // 4
-    for i in range(T.rows // 2):
+    for i in range(T.tile.rows // 2):
         row = i // 4 * 8 + lane % 4 * 2 + i % 2
         sums[row, column + i // 2 % 2 * 8] = lw.where(steps > 0, acc[i], f32(0.0))
 
@@ -258,20 +251,20 @@ def store_sums(T, Out, strides, given, first_row, parts, sizes) -> None:
     """Add the parts of K, each in the shared memory of a block, and store a share of the tile's results."""
     M, N = sizes
     sums = lw.dynamic_shared(f32, T.sums)
-    rank = lw.cluster.rank() if T.split > 1 else 0
-    first_column = lw.block_idx.x // T.split * T.columns
+    rank = lw.cluster.rank() if T.tile.split > 1 else 0
+    first_column = lw.block_idx.x // T.tile.split * T.columns
     across = T.columns // T.width
-    count = lw.min(M - first_row, T.rows) * across
-    for piece in lw.range(lw.thread_idx.x + rank * T.consumers, count, T.split * T.consumers):
+    count = lw.min(M - first_row, T.tile.rows) * across
+    for piece in lw.range(lw.thread_idx.x + rank * T.consumers, count, T.tile.split * T.consumers):
         row, column = piece // across, piece % across * T.width
         place = sums.ptr(row, column).aligned(4 * T.width)
-        places = [lw.cluster.map(place, part) if T.split > 1 else place for part in range(T.split)]
+        places = [lw.cluster.map(place, part) if T.tile.split > 1 else place for part in range(T.tile.split)]
         values = [place.load(T.width) if T.width > 1 else [place.load()] for place in places]
         row, column = first_row + row, first_column + column
         results = []
         for i in range(T.width):
             total = values[0][i]
-            for part in range(1, T.split):
+            for part in range(1, T.tile.split):
                 total = lw.where(part < parts, total + values[part][i], total)
             results.append(finished_sum(T, given, total, row, column + i, M, N).to(T.out))
         target = Out + (row.to(lw.i64) * strides[0] + column.to(lw.i64) * strides[1])
@@ -286,7 +279,7 @@ def store_sums(T, Out, strides, given, first_row, parts, sizes) -> None:
 @lw.device
 def meet(T) -> None:
     """Wait for all blocks of the cluster."""
-    if T.split > 1:
+    if T.tile.split > 1:
         lw.cluster.sync()
 
 
@@ -294,11 +287,13 @@ def meet(T) -> None:
 def product(T: Traits) -> Kernel:
     """Return the kernel of a product; the grid is (columns · parts of K, rows)."""
     bias_type, residual_type = T.problem.epilogue.added_dtypes
-    of_rows: Any = lw.TensorMap[T.dtype, (T.rows, LINE), 2 * LINE]
+    of_rows: Any = lw.TensorMap[T.dtype, (T.tile.rows, LINE), 2 * LINE]
     of_scales: Any = lw.Ptr[T.dtype, 16]
     of_results: Any = lw.Ptr[T.out]
 
-    @lw.kernel(max_threads=T.threads, min_blocks=T.tile.at_once, cluster=T.split if T.split > 1 else None)
+    @lw.kernel(
+        max_threads=T.threads, min_blocks=T.tile.at_once, cluster=T.tile.split if T.tile.split > 1 else None
+    )
     def rows_by_int4(
         X: of_rows, W: lw.Ptr[lw.i32, 16], scales: of_scales, Out: of_results,
         M: lw.i32, N: lw.i32, chunks: lw.i32, per_group: lw.i32, padded: lw.i32,
@@ -317,17 +312,17 @@ def product(T: Traits) -> Kernel:
             pipeline.init()
             lw.fence_mbarrier_init()
         lw.syncthreads()
-        share = lw.cdiv(chunks, T.split)
-        part = lw.cluster.rank() if T.split > 1 else 0
+        share = lw.cdiv(chunks, T.tile.split)
+        part = lw.cluster.rank() if T.tile.split > 1 else 0
         first = lw.min(part * share, chunks)
         steps = lw.min(chunks - first, share)
-        first_row = lw.block_idx.y * T.rows
+        first_row = lw.block_idx.y * T.tile.rows
         given = EpilogueValues(
             alpha, beta, bias, residual, residual_row, residual_column, None, None, scale_out,
             folded_rows=folded_rows,
         )  # fmt: skip
         if warp >= T.consumers // LANES:
-            if T.rows >= MANY:
+            if T.tile.rows >= MANY:
                 lw.setmaxnreg_dec(_REGISTERS[0])
             if (warp == T.consumers // LANES) & lw.elect_one():
                 sizes = (chunks, per_group, padded)
@@ -335,10 +330,10 @@ def product(T: Traits) -> Kernel:
             lw.syncwarp()
             meet(T)
         else:
-            if T.rows >= MANY:
+            if T.tile.rows >= MANY:
                 lw.setmaxnreg_inc(_REGISTERS[1])
             put_sums(T, mainloop(T, pipeline, steps), steps)
-            if T.split == 1:
+            if T.tile.split == 1:
                 lw.barrier(1, T.consumers)
             meet(T)
             parts = lw.cdiv(chunks, share)
@@ -382,3 +377,55 @@ def unpacking(dtype: Format) -> Kernel:
                 lw.pointer(target.address, lw.u32, "global", 16).store(tuple(eight))
 
     return unpack_int4
+
+
+# launches ---------------------------------------------------------------------------------------------------
+
+
+#: Columns of results that are stored at once where they lie side by side.
+_WIDTH = 4
+
+
+def product_launch(
+    problem: Problem, memory: Sequence[Any], packed: tuple[int, int, int], factors: tuple[float, float],
+    tile: Tile,
+) -> Launch:  # fmt: skip
+    """Return the launch of a product.
+
+    `memory` are the rows as a matrix, words, scales, result, bias, residual and output scale (0: none);
+    `packed` are the weights' tiles of K, elements of a group, and padded columns; `factors` are alpha and
+    beta.
+    """
+    chunks, group, columns = packed
+    out = problem.out
+    beside = out.k_major and out.inner == 1 and out.alignment * 8 >= _WIDTH * out.dtype.bits
+    traits = Traits(
+        _compiled_in(problem), tile, 1 if group % CHUNK == 0 else CHUNK // GROUP_STEP, _WIDTH if beside else 1
+    )
+    x, words, scales, result, bias, residual, scale_out = memory
+    arguments = (
+        tensor_map(x, (traits.tile.rows, LINE), swizzle="128B"), words, scales, result, problem.m, problem.n,
+        chunks, group // GROUP_STEP, columns, *out.strides, bias, residual, *residual_strides(problem)[:2],
+        scale_out, *factors, problem.folded_rows,
+    )  # fmt: skip
+    grid = (-(-problem.n // traits.columns) * tile.split, -(-problem.m // traits.tile.rows))
+    return Launch(product(traits)[grid, traits.threads, traits.shared_bytes], arguments)
+
+
+def _compiled_in(problem: Problem) -> Problem:
+    """Return a problem without what is an argument of its kernel: sizes and strides."""
+
+    def kind(operand: Operand) -> Operand:
+        return Operand(operand.dtype, True, 0)
+
+    return replace(
+        problem, m=0, n=0, k=0, a=kind(problem.a), b=kind(problem.b), out=kind(problem.out),
+        epilogue=problem.epilogue.compiled_in, folded_rows=0, batch_invariant=False,
+    )  # fmt: skip
+
+
+def unpack_launch(dtype: Format, memory: Sequence[object], n: int, packed: tuple[int, int, int]) -> Launch:
+    """Return the launch that writes weights (N, K); `memory` are words, scales and the matrix as words."""
+    chunks, group, columns = packed
+    arguments = (*memory, n, chunks, group // GROUP_STEP, columns)
+    return Launch(unpacking(dtype)[(chunks, -(-n // COLUMNS)), UNPACKING], arguments)

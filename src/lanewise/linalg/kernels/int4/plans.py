@@ -36,7 +36,7 @@ def tile_of(m: int, n: int, chunks: int) -> Tile:
 
     def microseconds(kind: Tile, parts: int) -> float:
         blocks = -(-m // kind.rows) * -(-n // (COLUMNS * TILES)) * parts
-        waves = -(-blocks // resident(parts, GPUS["sm_90a"].multiprocessors))
+        waves: int = -(-blocks // resident(parts, GPUS["sm_90a"].multiprocessors))
         exchange = _EXCHANGE + _ROW_EXCHANGE * kind.rows if parts > 1 else 0.0
         return waves * (-(-chunks // parts) * _KINDS[kind] + exchange)
 

@@ -16,13 +16,13 @@ from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
-from lanewise.linalg.kernels.hopper.cluster import Place, leave_together
 from lanewise.linalg.kernels.hopper.consumer import Consumer
 from lanewise.linalg.kernels.hopper.epilogue import TileEpilogue
-from lanewise.linalg.kernels.hopper.kernel import begin, parameter_types, scheduled
+from lanewise.linalg.kernels.hopper.kernel import begin, leave_together, parameter_types, scheduled
 from lanewise.linalg.kernels.hopper.limits import require_possible
 from lanewise.linalg.kernels.hopper.producer import Producer
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
+from lanewise.linalg.kernels.hopper.tile_scheduler import Place
 from lanewise.linalg.kernels.hopper.traits import REGISTERS, ROWS, WARPGROUP, Traits
 
 

@@ -6,10 +6,11 @@ from math import prod
 
 from lanewise.errors import LanewiseError
 from lanewise.lang.frontend.kernel import Kernel
+from lanewise.linalg.arrays import COUNTER_BYTES, Pointers, flat
 from lanewise.linalg.kernels.copies.launches import copied
 from lanewise.linalg.kernels.copies.launches import workspace_bytes as copy_bytes
 from lanewise.linalg.kernels.family import Launch, epilogue_arguments
-from lanewise.linalg.kernels.hopper.launches import tensor_maps, tiles_of
+from lanewise.linalg.kernels.hopper.launches import tensor_maps
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.traits import traits_of
 from lanewise.linalg.kernels.sparse.kernel import compiled
@@ -17,7 +18,6 @@ from lanewise.linalg.kernels.sparse.metadata import metadata_shape
 from lanewise.linalg.orientation import oriented, oriented_launch
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS
-from lanewise.linalg.pointers import COUNTER_BYTES, Pointers, flat
 from lanewise.linalg.problem import Problem
 
 
@@ -34,7 +34,7 @@ def launches(
         before = [copy]
     problem, pointers = oriented_launch(problem, plan, pointers)
     traits, at_once = traits_of(problem, plan), multiprocessors or GPUS[plan.arch].multiprocessors
-    clusters = prod(tiles_of(traits, problem.m, problem.n))
+    clusters = prod(traits.tiles(problem.m, problem.n))
     blocks = min(clusters, at_once // traits.cluster_size) * traits.cluster_size
     stage_words = prod(metadata_shape(problem.m, problem.k, traits.element_bytes)[1:])
     arguments = (

@@ -11,7 +11,7 @@ from lanewise.formats import e4m3, e5m2, f32, f64
 from lanewise.lang.trace.types import u32
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.copies.chunks import CHUNK, moved_down, store_chunk
-from lanewise.linalg.kernels.fused_epilogue import changes_values, column_terms, finished, row_terms
+from lanewise.linalg.kernels.fused_epilogue import changes_values, column_terms, finished, rounded, row_terms
 from lanewise.linalg.kernels.warp.tiles import LANES
 
 
@@ -106,9 +106,7 @@ def put_results(T, acc, results, tile, own, M, N, given):
                     finished_sum(T, given, values[first + n], tile[0] + r, tile[1] + c + n, M, N)
                     for n in range(2)
                 ]
-                results.ptr(r, c).store(
-                    [value if value.dtype == T.out else value.to(T.out) for value in pair]
-                )
+                results.ptr(r, c).store([rounded(value, T.out) for value in pair])
 
 
 @lw.device
@@ -143,7 +141,7 @@ def store_pair(T, place, pair, inside, second_inside, together):
         if inside & ~second_inside if together else inside:
             lw.asm("st.global.b8 [{p}], {v};", p=place, v=both & 0xFF)
     else:
-        pair = [value if value.dtype == T.out else value.to(T.out) for value in pair]
+        pair = [rounded(value, T.out) for value in pair]
         if together:
             if second_inside:
                 place.store(pair)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from lanewise.lang.frontend.kernel import Kernel
+from lanewise.linalg.arrays import Pointers, flat
 from lanewise.linalg.kernels.family import Launch, epilogue_arguments
 from lanewise.linalg.kernels.warp.kernel import compiled
 from lanewise.linalg.kernels.warp.traits import WarpTraits, traits_of
 from lanewise.linalg.orientation import oriented, oriented_launch
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.pointers import Pointers, flat
 from lanewise.linalg.problem import Problem
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from lanewise.errors import LanewiseError
-from lanewise.formats import Format, f32, f64
+from lanewise.formats import Format, f64
 from lanewise.isa import Instruction, instruction
 from lanewise.isa.archs import arch_number
-from lanewise.isa.launch_limits import MOST_THREADS, shared_bytes_of
+from lanewise.isa.multiprocessor import MOST_THREADS, shared_bytes_of
 from lanewise.linalg.kernels.tile_traits import TileTraits
 from lanewise.linalg.kernels.warp.tiles import LANES, PIECE, TileShape
 from lanewise.linalg.plan import Plan
@@ -162,11 +162,6 @@ class WarpTraits(TileTraits):
                     reason = f"{self.team} threads cannot share the copies of {name} evenly"
         if reason:
             raise LanewiseError(f"tile {self.plan.tile}, {self.plan.stages} stages: {reason}")
-
-    @property
-    def wide(self) -> Format:
-        """The format of alpha, beta and everything that is done to a sum."""
-        return f64 if self.a is f64 else f32
 
 
 def traits_of(problem: Problem, plan: Plan) -> WarpTraits:

@@ -1,13 +1,14 @@
 """Checks of heap memory: accesses outside of what malloc gave, after free and before a write, and leaks."""
 
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from lanewise.jit.host_memory import as_bytes
 from lanewise.machine import abi
-from lanewise.machine.checker.access_descriptions import source_of
+from lanewise.machine.checker.access_descriptions import finding_at
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.runtime.heap import Heap, HeapBlock, heap_of
 from lanewise.machine.runtime.state import LaunchState
@@ -16,7 +17,7 @@ Words = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.intp]
 
 
-# leaks ----------------------------------------------------------------------------------------------------
+# leaks ------------------------------------------------------------------------------------------------------
 
 
 def leaks(launch: LaunchState, before: set[int]) -> list[Finding]:
@@ -36,21 +37,10 @@ def leaks(launch: LaunchState, before: set[int]) -> list[Finding]:
         op, first = launch.compiled.program.sites[site], blocks[0]
         bytes = sum(block.size for block in blocks)
         many = f"{len(blocks)} blocks, {bytes} bytes in all" if len(blocks) > 1 else f"{bytes} bytes"
-        findings.append(
-            Finding(
-                "heap",
-                f"memory from malloc is never freed, and no pointer to it is left ({many})",
-                op.line,
-                str(op.source),
-                source_of(launch, op),
-                first.owner.thread,
-                first.owner.block,
-                first.first,
-                "the heap",
-                len(blocks),
-                severity="advice",
-            )
-        )
+        message = f"memory from malloc is never freed, and no pointer to it is left ({many})"
+        where = (first.owner.thread, first.owner.block, first.first, "the heap")
+        finding = finding_at(launch, op, "heap", message, *where)
+        findings.append(replace(finding, count=len(blocks), severity="advice"))
     return findings
 
 

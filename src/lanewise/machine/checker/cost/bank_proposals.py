@@ -1,7 +1,8 @@
 """Layouts of shared memory without bank conflicts: padded rows and swizzles, tried on observed addresses.
 
 A layout is proposed only if it keeps every access whole: the bytes that one lane reads or writes at a time
-stay neighbours, at a multiple of their number, whatever index they begin at.
+stay neighbours, at a multiple of their number, whatever index they begin at. It is written as the source of
+the kernel would: a declaration, an index expression, an argument of lw.shared.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,12 +14,93 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lanewise.isa.launch_limits import STATIC_SHARED_BYTES
+from lanewise.isa.multiprocessor import STATIC_SHARED_BYTES
 from lanewise.layout import Swizzle
-from lanewise.machine.checker.cost.proposal_words import can_be_written, words_for
+from lanewise.machine.analysis.pointer_provenance import shared_variables
+from lanewise.machine.checker.cost.launch_costs import AccessCost, LaunchCosts
 from lanewise.machine.checker.cost.requests import LANES, WAVEFRONT, Lanes, Offsets, Requests, cost_of
-from lanewise.machine.checker.cost.shared_arrays import SharedArray
+from lanewise.machine.checker.cost.shared_arrays import SharedArray, shared_arrays
 from lanewise.machine.checker.findings import Proposal
+from lanewise.machine.checker.records import SiteRow
+from lanewise.machine.checker.site_table import by_async_proxy, first_access_row
+from lanewise.machine.program.instruction_record import Size
+from lanewise.machine.program.memory_accesses import watched_accesses
+from lanewise.machine.program.operands import Symbol
+from lanewise.machine.program.ops import Op
+
+#: Rows of no more bytes are the distance of neighbouring lanes in an array of one dimension.
+LONGEST_STRIDE = 16
+_PLURALS = {"f32": "floats", "f64": "doubles", "s32": "ints", "u32": "words", "b32": "words"}
+
+
+def words_for(array: SharedArray, stride: tuple[int, ...], swizzle: Swizzle | None) -> str:
+    """Return how the source of an array writes it with other strides, or with a swizzle."""
+    match array.source:
+        case "python":
+            return _python(array, stride, swizzle)
+        case "cuda":
+            return _cuda(array, stride, swizzle)
+    if swizzle is not None:
+        of = " of its byte offsets" if array.element_bytes == 1 else ""
+        return f"Swizzle({swizzle.bits},{swizzle.base},{swizzle.shift}){of}"
+    length = max(stride)
+    kind = "row" if length * array.element_bytes > LONGEST_STRIDE + array.element_bytes else "stride"
+    return f"a {kind} of {length} {_elements(array)}"
+
+
+def _elements(array: SharedArray) -> str:
+    if array.element_bytes == 1:
+        return "bytes"
+    return _PLURALS.get(array.element, f"elements of {array.element_bytes} bytes")
+
+
+def _python(array: SharedArray, stride: tuple[int, ...], swizzle: Swizzle | None) -> str:
+    if swizzle is not None:
+        return f"swizzle=lw.Swizzle({swizzle.bits}, {swizzle.base}, {swizzle.shift}) for {array.name}"
+    return f"lw.Layout({array.shape}, {stride}) for {array.name}"
+
+
+def _cuda(array: SharedArray, stride: tuple[int, ...], swizzle: Swizzle | None) -> str:
+    """Return a declaration with longer rows, or an index expression."""
+    if swizzle is not None:
+        return _swizzled_index(array, swizzle)
+    if stride[0] == 1 < stride[-1]:  # an array of one dimension, seen as rows
+        row, longer = array.shape[0], max(stride)
+        by = f" * {longer - row}" if longer - row > 1 else ""
+        elements = array.shape[1] * longer
+        return f"{array.name}[i + i / {row}{by}] of {array.element} {array.name}[{elements}]"
+    extents = [array.shape[0]]
+    for number in range(1, len(stride)):
+        extents.append(stride[number - 1] // stride[number])
+    return f"{array.element} {array.name}{''.join(f'[{extent}]' for extent in extents)}"
+
+
+def can_be_written(array: SharedArray, swizzle: Swizzle) -> bool:
+    """Return whether the source can swizzle an index of the array where it stands.
+
+    In CUDA C++ an array of several extents is indexed by row and column: the columns have to be a power of
+    two, the bits that change have to be those of a column, and the others those of the row.
+    """
+    if array.source != "cuda" or len(array.shape) == 1:
+        return True
+    columns = array.shape[-1]
+    low = columns.bit_length() - 1
+    over = swizzle.base + swizzle.shift - low
+    if columns != 1 << low or swizzle.base + swizzle.bits > low or over < 0:
+        return False
+    return len(array.shape) == 2 or array.shape[-2] % (1 << (over + swizzle.bits)) == 0
+
+
+def _swizzled_index(array: SharedArray, swizzle: Swizzle) -> str:
+    """Return the expression by which an element is indexed."""
+    names = ["i"] if len(array.shape) == 1 else [*"hgfedcba"[: len(array.shape) - 2], "i", "j"]
+    low = (array.shape[-1].bit_length() - 1) if len(array.shape) > 1 else 0
+    over = swizzle.base + swizzle.shift - low
+    source = f"i >> {over}" if over else "i"
+    moved = f"({source} & {(1 << swizzle.bits) - 1})"
+    names[-1] += f" ^ ({moved} << {swizzle.base})" if swizzle.base else f" ^ {moved}"
+    return f"{array.name}{''.join(f'[{name}]' for name in names)}"
+
 
 #: The most lengths of rows that are tried, and the most bytes that rows are made longer by.
 MOST_ROWS, MOST_PADDING = 16, 64
@@ -237,3 +319,106 @@ def in_words(proposals: Sequence[Proposal]) -> str:
     named = ", or ".join(proposal.text for proposal in proposals) + ("," if len(proposals) > 1 else "")
     left = proposals[0].left
     return f"{named} removes it" if left == 0 else f"{named} leaves {100 * left:.0f} % of it"
+
+
+class ArrayLayouts:
+    """The arrays of one launch, with what was observed of each; a proposal is made once for an array."""
+
+    def __init__(self, costs: LaunchCosts) -> None:
+        self.costs, self.program = costs, costs.kernel.program
+        self._made: dict[SharedArray, tuple[Proposal, ...]] = {}
+
+    def proposals_for(self, access: AccessCost) -> tuple[Proposal, ...]:
+        """Return layouts with fewer conflicts for the array that an access was made to; none if unsure.
+
+        A kernel of the language that computes with pointers into the array gets none: a layout counts for
+        its indices alone.
+        """
+        array = self._array(access)
+        if array is None or array.by_pointers:
+            return ()
+        if array not in self._made:
+            usage = self._usage(array)
+            self._made[array] = proposals(usage) if usage is not None else ()
+        return self._made[array]
+
+    def why_none(self, access: AccessCost) -> str:
+        """Return why no layout is proposed for the array of an access, if its pointers are the reason."""
+        array = self._array(access)
+        if array is None or not array.by_pointers:
+            return ""
+        return (
+            f"no layout is proposed for {array.name}: the kernel computes with pointers into it, and only "
+            f"indices, as in {array.name}[…], follow a layout"
+        )
+
+    def _array(self, access: AccessCost) -> SharedArray | None:
+        """Return the array that an access was made to; None if unsure.
+
+        The asynchronous proxy reads and writes whole tiles with swizzles of its own, and does not say which:
+        in a kernel with such instructions nothing is proposed.
+        """
+        if access.samples is None or any(by_async_proxy(op) for op in self.program.sites):
+            return None
+        low, high = access.samples.extent
+        return next((array for array in self.arrays if array.holds(low, high)), None)
+
+    @cached_property
+    def arrays(self) -> list[SharedArray]:
+        """The arrays that the kernel declares."""
+        accessed: dict[Symbol, set[str]] = {}
+        for variable, _, op_type, _ in self._static:
+            accessed.setdefault(variable, set()).add(op_type)
+        for access in self.costs.accesses:
+            if access.samples is not None:
+                low, high = access.samples.extent
+                for variable in shared_variables(self.program):
+                    if variable.address < high and low < variable.address + variable.size:
+                        accessed.setdefault(variable, set()).add(_type(access.op, access.located.size))
+        return shared_arrays(self.program, accessed)
+
+    @cached_property
+    def _static(self) -> list[tuple[Symbol, int, str, bool]]:
+        """For accesses to variables, also those that were not made: variable, bytes, type, if in strides."""
+        variables = {
+            (shared_variable.address, shared_variable.address + shared_variable.size): shared_variable
+            for shared_variable in shared_variables(self.program)
+        }
+        table = self.costs.kernel.watched
+        accesses = []
+        for op in self.program.sites:
+            for row, located in enumerate(watched_accesses(op), first_access_row(op)):
+                bounds = tuple(int(table[row, field // 8]) for field in (SiteRow.lowest, SiteRow.highest))
+                variable = variables.get((bounds[0], bounds[1]))
+                if variable is not None:
+                    strided = located.access.size is Size.TILE_LINE
+                    size = 16 if strided else located.size
+                    accesses.append((variable, size, _type(op, size), strided))
+        return accesses
+
+    def _usage(self, array: SharedArray) -> Usage | None:
+        """Return how an array is used; None if an access reaches beyond it, or is not known to be in it."""
+        observed, sizes, strided = [], [array.element_bytes], False
+        for variable, size, _, in_strides in self._static:
+            if variable.address <= array.start < variable.address + max(variable.size, 1):
+                sizes.append(size)
+                strided |= in_strides
+        for access in self.costs.accesses:
+            if access.samples is None:
+                continue
+            low, high = access.samples.extent
+            if high <= array.start or array.start + array.size <= low:
+                continue
+            if not array.holds(low, high):
+                return None
+            strided |= access.located.access.size is Size.TILE_LINE
+            sizes.append(16 if access.samples.by_rows else access.samples.size)
+            if access.located.access.asynchronous and access.located.size == 16:
+                continue  # it goes past L1, and its conflicts are not counted
+            observed.append(Observed(access.samples, access.requests / len(access.samples.offsets)))
+        return Usage(array, observed, max(sizes), strided, self.program.shared_bytes)
+
+
+def _type(op: Op, size: int) -> str:
+    """Return the type of the elements that an access of some bytes has."""
+    return op.types[-1] if op.types else f"b{8 * size}"

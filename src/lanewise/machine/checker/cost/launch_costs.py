@@ -101,20 +101,16 @@ class LaunchCosts:
                 for base in memory[first : first + count]:
                     offsets = memory[start : start + abi.LANES] + (base - memory[first])
                     seen[shared, lanes, offsets.tobytes()] = offsets
-        return self._requests(True, seen, located), self._requests(False, seen, located)
-
-    def _requests(
-        self,
-        shared: bool,
-        seen: dict[tuple[bool, int, bytes], npt.NDArray[np.int64]],
-        located: LocatedAccess,
-    ) -> Requests | None:
-        chosen = {key: lane_offsets for key, lane_offsets in sorted(seen.items()) if key[0] is shared}
-        if not chosen:
-            return None
-        bits = np.array([key[1] for key in chosen], np.int64)[:, None] >> np.arange(abi.LANES)
         by_rows = located.access.size in (Size.MATRIX_ROW, Size.TILE_LINE)
-        return Requests(np.array(list(chosen.values())), (bits & 1).astype(bool), located.size, by_rows)
+
+        def requests_to(shared: bool) -> Requests | None:
+            chosen = {key: lane_offsets for key, lane_offsets in sorted(seen.items()) if key[0] is shared}
+            if not chosen:
+                return None
+            bits = np.array([key[1] for key in chosen], np.int64)[:, None] >> np.arange(abi.LANES)
+            return Requests(np.array(list(chosen.values())), (bits & 1).astype(bool), located.size, by_rows)
+
+        return requests_to(shared=True), requests_to(shared=False)
 
 
 _BOUNDS = ("lowest", "highest")

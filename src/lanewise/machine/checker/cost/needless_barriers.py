@@ -9,7 +9,7 @@ a barrier is needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from lanewise.machine.checker.checked_kernel import CheckedKernel
@@ -18,7 +18,7 @@ from lanewise.machine.program.basic_blocks import BasicBlock, successors
 from lanewise.machine.program.instruction_record import BlockEnd, Level, Order, Proxy, Role, Size, Waits
 from lanewise.machine.program.memory_accesses import LocatedAccess, watched_accesses
 from lanewise.machine.program.ops import Op
-from lanewise.machine.runtime.texture_faults import handle_operand
+from lanewise.machine.runtime.fault_report import handle_operand
 
 #: Stands for all variables of dynamic shared memory, which begin at one address.
 _DYNAMIC = "dynamic shared memory"
@@ -120,31 +120,33 @@ class _Finder:
 
     def after(self, barrier: BasicBlock, taken_out: set[int]) -> Accesses:
         """Return what may be accessed after a barrier, up to the next ones that stay."""
-        accesses, seen, pending = Accesses(), set[int](), successors(barrier)
-        while pending:
-            block = pending.pop()
-            if block.number in seen:
-                continue
-            seen.add(block.number)
-            accesses |= self.by_block[block.number]
-            if not _is_block_barrier(block) or block.number in taken_out:
-                pending += successors(block)
-        return accesses
+
+        def following(block: BasicBlock) -> list[BasicBlock]:
+            stays = _is_block_barrier(block) and block.number not in taken_out
+            return [] if stays else successors(block)
+
+        return self._of_ways(successors(barrier), following)
 
     def before(self, barrier: BasicBlock, taken_out: set[int]) -> Accesses:
         """Return what may be accessed before a barrier, back to the previous ones that stay."""
-        accesses, seen, pending = Accesses(), set[int](), [barrier]
+
+        def preceding(block: BasicBlock) -> list[BasicBlock]:
+            before = self.predecessors.get(block.number, ())
+            return [one for one in before if not _is_block_barrier(one) or one.number in taken_out]
+
+        return self._of_ways([barrier], preceding)
+
+    def _of_ways(
+        self, pending: list[BasicBlock], onward: Callable[[BasicBlock], list[BasicBlock]]
+    ) -> Accesses:
+        """Return what basic blocks access, and those to which ways lead onward from them."""
+        accesses, seen = Accesses(), set[int]()
         while pending:
             block = pending.pop()
-            if block.number in seen:
-                continue
-            seen.add(block.number)
-            accesses |= self.by_block[block.number]
-            pending += [
-                predecessor
-                for predecessor in self.predecessors.get(block.number, ())
-                if not _is_block_barrier(predecessor) or predecessor.number in taken_out
-            ]
+            if block.number not in seen:
+                seen.add(block.number)
+                accesses |= self.by_block[block.number]
+                pending += onward(block)
         return accesses
 
     def _of_block(self, block: BasicBlock) -> Accesses:
@@ -158,7 +160,8 @@ class _Finder:
     def _of_op(self, op: Op) -> Accesses:
         """Return what one instruction accesses."""
         record = op.record
-        waits = record.waits in (Waits.BARRIER, Waits.PHASE) and not _is_whole_barrier(op)
+        of_block = record.waits is Waits.BARRIER and not op.has("arrive") and len(op.operands) < 2
+        waits = record.waits in (Waits.BARRIER, Waits.PHASE) and not of_block
         if record.orders not in (Order.NOTHING, Order.COMMIT) or waits or handle_operand(op) is not None:
             return Accesses(orders=True)
         accesses = Accesses()
@@ -186,8 +189,3 @@ class _Finder:
         if not parameters:
             return frozenset((Memory("global"),))
         return frozenset(Memory("global", parameter) for parameter in parameters)
-
-
-def _is_whole_barrier(op: Op) -> bool:
-    """Return whether an instruction is a barrier for all threads of the block."""
-    return op.record.waits is Waits.BARRIER and not op.has("arrive") and len(op.operands) < 2

@@ -1,7 +1,7 @@
 """Requests of warps to shared memory as arrays of addresses, and what the banks make of them.
 
-It is the model of `watch_code/shadow/bank_model.py` once more, on arrays: with it a layout is tried before it
-is proposed. `tests/machine/test_check_cost.py` holds the two against each other.
+It is the model of `watch_code/shadow/request_costs.py` once more, on arrays: with it a layout is tried before
+it is proposed. `tests/machine/test_check_cost.py` holds the two against each other.
 """
 
 from __future__ import annotations
@@ -30,6 +30,12 @@ class Requests:
     #: Bytes of a lane's access; whether lanes give the rows of ldmatrix or stmatrix.
     size: int
     by_rows: bool = False
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The first byte that they touch, and the one after the last."""
+        offsets = self.offsets[self.lanes]
+        return int(offsets.min()), int(offsets.max()) + self.size
 
     def moved(self, offsets: Offsets) -> Requests:
         """Return the requests at other offsets."""

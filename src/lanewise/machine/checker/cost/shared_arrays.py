@@ -125,7 +125,7 @@ def shared_arrays(program: Program, accessed: dict[Symbol, set[str]]) -> list[Sh
     return arrays
 
 
-# the language ---------------------------------------------------------------------------------------------
+# the language -----------------------------------------------------------------------------------------------
 
 
 def _of_language(named: Any, variables: tuple[Symbol, ...], program: Program) -> Iterator[SharedArray]:
@@ -173,7 +173,7 @@ def _of_array(name: str, array: SourceArray, symbol: Symbol) -> SharedArray | No
     )  # fmt: skip
 
 
-# CUDA C++ -------------------------------------------------------------------------------------------------
+# CUDA C++ ---------------------------------------------------------------------------------------------------
 
 
 def _declared(module: Module, symbol: Symbol) -> SharedArray | None:

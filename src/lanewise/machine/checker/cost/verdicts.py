@@ -1,24 +1,134 @@
 """Judges what a launch cost: which lines waste wavefronts, sectors, instructions or barriers, by rank."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from lanewise.isa.multiprocessor import MOST_REGISTERS
+from lanewise.machine import abi
 from lanewise.machine.analysis.pointer_provenance import shared_variables
-from lanewise.machine.checker.cost.array_layouts import ArrayLayouts
-from lanewise.machine.checker.cost.bank_proposals import in_words
-from lanewise.machine.checker.cost.divergence_costs import LEAST_DIVERGED, divergent_branches
+from lanewise.machine.checker.cost.bank_proposals import ArrayLayouts, in_words
 from lanewise.machine.checker.cost.launch_costs import AccessCost, LaunchCosts
 from lanewise.machine.checker.cost.needless_barriers import needless_barriers
 from lanewise.machine.checker.cost.requests import Requests
-from lanewise.machine.checker.cost.source_expressions import expression, source_text
+from lanewise.machine.checker.findings import Inefficiency, ReportContents
 from lanewise.machine.checker.records import SiteRow
-from lanewise.machine.checker.report import Inefficiency
+from lanewise.machine.program.basic_blocks import BasicBlock, postdominators, until_lanes_meet
+from lanewise.machine.program.instruction_record import BlockEnd
 from lanewise.machine.program.operands import Symbol
 from lanewise.machine.program.ops import Op
+from lanewise.machine.program.source_lines import source_line, source_text
 from lanewise.machine.runtime.shared_names import plain_name
+from lanewise.ptx import Entry, Loc, Resources, Shape
+
+#: Indices longer than this are left out of a message.
+MOST_CHARACTERS = 12
+_INDEXED = re.compile(r"([A-Za-z_]\w*(?:(?:\.|->)\w+)*)\s*(?=\[)")
+_ASSIGNMENT = re.compile(r"(?<![=!<>+\-*/%&|^])(?:=|[+\-*/%&|^]=|<<=|>>=)(?!=)")
+
+
+def expression(text: str, name: str, writes: bool) -> str:
+    """Return the indexed expression that a line reads or writes, shortened; empty if it is not plain which.
+
+    `name` is that of the variable; if it is empty, any will do.
+
+    >>> line = "out[(y + j) * n + x] = tile[threadIdx.x][threadIdx.y + j];"
+    >>> expression(line, "tile", False), expression(line, "", True)
+    ('tile[threadIdx.x][…]', 'out[…]')
+    """
+    assigned = _ASSIGNMENT.search(text)
+    if assigned is None:
+        sides = text
+    elif writes:
+        sides = text[: assigned.start()]
+    else:
+        sides = text[assigned.end() :] if assigned[0] == "=" else text
+    uses = [use for use in _indexed(sides) if not name or use[0].split(".")[0] == name]
+    if writes and assigned is not None:
+        uses = uses[-1:]  # what stands next to the sign of an assignment
+    if name and not uses:
+        uses = [use for use in _indexed(text) if use[0].split(".")[0] == name]
+    if len({use[0] for use in uses}) != 1:
+        return ""
+    variable, indices = uses[0]
+    return variable + "".join(f"[{index if len(index) <= MOST_CHARACTERS else '…'}]" for index in indices)
+
+
+def _indexed(text: str) -> list[tuple[str, list[str]]]:
+    """Return the names in a text that are indexed, each with its indices; not those inside an index."""
+    uses = []
+    position = 0
+    while (match := _INDEXED.search(text, position)) is not None:
+        indices, position = [], match.end()
+        while text[position : position + 1] == "[":
+            end = _closing(text, position)
+            indices.append(text[position + 1 : end].strip())
+            position = end + 1
+        uses.append((match[1], indices))
+    return uses
+
+
+def _closing(text: str, start: int) -> int:
+    """Return where a bracket is closed; the end of the text if it is not."""
+    depth = 0
+    for position in range(start, len(text)):
+        depth += {"[": 1, "]": -1}.get(text[position], 0)
+        if depth == 0:
+            return position
+    return len(text)
+
+
+#: A branch is judged if lanes parted at it so often, and in such a part of its executions.
+LEAST_DIVERGED, DIVERGED_SHARE = 16, 0.1
+#: In a small launch it is judged, with a higher threshold of what is wasted, if lanes parted in most
+#: executions: a last warp that is not full is no divergent branch.
+FEW_DIVERGED, MOST_EXECUTIONS = 4, 0.5
+
+
+class DivergentBranch(NamedTuple):
+    """A branch at which lanes parted, and the warp instructions that were wasted until they met again."""
+
+    op: Op
+    executed: int
+    diverged: int
+    wasted: float
+
+
+def divergent_branches(costs: LaunchCosts) -> Iterator[DivergentBranch]:
+    """Return the branches at which lanes parted often.
+
+    A basic block that several of them lead to counts for the one that leads to the fewest.
+    """
+    branches: list[tuple[BasicBlock, dict[int, BasicBlock]]] = []
+    known: dict[int, int] = {}
+    for block in costs.kernel.blocks:
+        op = block.op
+        if op is None or block.end is not BlockEnd.JUMP:
+            continue
+        executed, diverged = int(costs.runs[block.number, 0]), int(costs.diverged[op.site])
+        often = diverged >= LEAST_DIVERGED and diverged >= DIVERGED_SHARE * executed
+        if often or (diverged >= FEW_DIVERGED and diverged > MOST_EXECUTIONS * executed):
+            known = known or postdominators(costs.kernel.blocks)
+            branches.append((block, until_lanes_meet(block, known)))
+    wasted: dict[int, float] = {block.number: 0.0 for block, _ in branches}
+    leading: dict[int, tuple[int, int]] = {}
+    for start, region in branches:
+        for number in region:
+            leading[number] = min(
+                leading.get(number, (len(region), start.number)), (len(region), start.number)
+            )
+    for block in costs.kernel.blocks:
+        times, threads = (int(count) for count in costs.runs[block.number])
+        if block.number in leading and times:
+            wasted[leading[block.number][1]] += len(block.executed) * (times - threads / abi.LANES)
+    for block, _ in branches:
+        assert block.op is not None
+        executed, diverged = int(costs.runs[block.number, 0]), int(costs.diverged[block.op.site])
+        yield DivergentBranch(block.op, executed, diverged, wasted[block.number])
+
 
 #: A line is reported if it wastes this part of all wavefronts, sectors or instructions of the launch.
 LEAST_SHARE = 0.05
@@ -88,9 +198,8 @@ class _Judge:
 
     def _subject(self, access: AccessCost, name: str = "") -> str:
         """Return the expression of the source that makes an access, or what it does in words."""
-        source = self.kernel.sources[access.op.site]
         writes = access.located.access.writes
-        subject = expression(source_text(self.module, source), name, writes) if source else ""
+        subject = expression(self._text(access.op), name, writes)
         words = f"{access.located.space} {access.located.access.verb}"
         return subject or name or self._statement(access.op) or words
 
@@ -138,7 +247,7 @@ class _Judge:
     def _find_variable(self, access: AccessCost) -> Symbol | None:
         low, high = access.lowest, access.highest
         if not high and access.samples is not None:
-            low, high = _range(access.samples)
+            low, high = access.samples.extent
         for variable in self.variables:
             if variable.address <= low and high <= variable.address + variable.size:
                 return variable
@@ -178,7 +287,7 @@ class _Judge:
         total = self.costs.instructions
         for group in self._grouped(divergent_branches(self.costs), lambda branch: self.line(branch.op)):
             wasted = sum(branch.wasted for branch in group)
-            few = all(branch.in_a_small_launch for branch in group)
+            few = all(branch.diverged < LEAST_DIVERGED for branch in group)  # of a small launch
             if wasted < (LEAST_SHARE_OF_FEW if few else LEAST_SHARE) * total:
                 continue
             worst = max(group, key=lambda branch: branch.wasted)
@@ -189,9 +298,14 @@ class _Judge:
                 INSTRUCTION_CYCLES * wasted,
             )  # fmt: skip
 
+    def _text(self, op: Op) -> str:
+        """Return the line of the source that an instruction came from; empty if it is not at hand."""
+        source = self.kernel.sources[op.site]
+        return source_text(self.module, source) if source else ""
+
     def _statement(self, op: Op) -> str:
         """Return the line of the source that an instruction came from, shortened; empty if not at hand."""
-        text = source_text(self.module, self.kernel.sources[op.site]).rstrip("{:; ")
+        text = self._text(op).rstrip("{:; ")
         return text if len(text) <= MOST_STATEMENT else f"{text[: MOST_STATEMENT - 1]}…"
 
     def local_memory(self) -> Iterator[Inefficiency]:
@@ -246,11 +360,6 @@ class _Judge:
             )  # fmt: skip
 
 
-def _range(requests: Requests) -> tuple[int, int]:
-    offsets = requests.offsets[requests.lanes]
-    return int(offsets.min()), int(offsets.max()) + requests.size
-
-
 def _distance(requests: Requests | None) -> str:
     """Return how far neighbouring lanes are apart, if they all are equally far."""
     if requests is None:
@@ -264,3 +373,42 @@ def _distance(requests: Requests | None) -> str:
         return ""
     (distance,) = distances
     return f"neighbouring lanes are {abs(distance):,} bytes apart"
+
+
+#: Cycles of a load or store of 4 bytes by a warp, which reaches L1.
+_SPILL_CYCLES = 8.0
+
+
+def spills(entry: Entry, used: Resources, shape: Shape) -> list[Inefficiency]:
+    """Return a verdict on the bytes that each thread spills; none if it spills nothing."""
+    moved = used.spill_stores + used.spill_loads
+    if not moved:
+        return []
+    loc = next((statement for statement in entry.body if isinstance(statement, Loc)), None)
+    source = source_line(entry.module, loc) if loc is not None else None
+    words = (
+        f"ptxas spills registers on {used.arch}: {used.spill_stores} bytes of stores and "
+        f"{used.spill_loads} of loads a thread, with {used.registers} registers"
+    )
+    cycles = _SPILL_CYCLES * moved / 4 * shape.warps * shape.blocks
+    return [
+        Inefficiency(
+            "spills", entry.demangled, words, entry.function.line, f".entry {entry.name}", source, moved, 0,
+            "bytes", _remedy(used, shape), cycles,
+        )
+    ]  # fmt: skip
+
+
+def _remedy(used: Resources, shape: Shape) -> str:
+    """Return what may end spills; more registers only if a thread can have them in blocks of this size."""
+    more = (
+        used.registers < MOST_REGISTERS and replace(used, registers=MOST_REGISTERS).threads >= shape.threads
+    )
+    return "keep fewer values at a time" + (", or let a thread have more registers" if more else "")
+
+
+def judged_with_spills(
+    report: ReportContents, entry: Entry, used: Resources, shape: Shape
+) -> list[Inefficiency]:
+    """Return what wastes time in a launch, spills included, the most expensive first."""
+    return sorted([*report.performance, *spills(entry, used, shape)], key=lambda verdict: -verdict.cycles)

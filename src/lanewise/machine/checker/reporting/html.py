@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from lanewise.machine.checker.findings import Finding, ReportContents
+from lanewise.machine.checker.findings import Finding, ReportContents, number_text
 from lanewise.machine.checker.reporting.listing import ListedFile, ListedLine, listing
 
 _STYLE = """
@@ -56,7 +56,7 @@ def _report(report: ReportContents) -> str:
     parts += [_file(file) for file in listing(report)]
     if report.counters:
         rows = "".join(
-            f"<tr><td class='source'>{escape(name)}</td><td>{_number(value)}</td></tr>"
+            f"<tr><td class='source'>{escape(name)}</td><td>{number_text(value)}</td></tr>"
             for name, value in report.counters.items()
         )
         parts.append(f"<details><summary>{escape(report.counted)}</summary><table>{rows}</table></details>")
@@ -69,10 +69,6 @@ def _report(report: ReportContents) -> str:
 def _finding(finding: Finding) -> str:
     head, *rest = str(finding).split("\n")
     return f"{escape(head)}<pre>{escape(chr(10).join(rest))}</pre>"
-
-
-def _number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
 
 
 def _file(file: ListedFile) -> str:

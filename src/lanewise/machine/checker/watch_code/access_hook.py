@@ -1,7 +1,7 @@
 """Called before each access: finds the bytes that the lanes of a warp touch, and has them looked at.
 
 The lanes' addresses become offsets into shadow memory (`shadow_memory.py`), and their costs are counted
-(`bank_model.py`).
+(`request_costs.py`).
 """
 
 from lanewise.jit.lane_functions import (
@@ -20,6 +20,7 @@ from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import BarrierUse
 from lanewise.machine.checker.records import (
+    Access,
     AllocationShadow,
     BlockWatch,
     Flag,
@@ -28,9 +29,9 @@ from lanewise.machine.checker.records import (
     Space,
     WatchRecord,
 )
-from lanewise.machine.checker.suspicion_sentences import Suspicion
-from lanewise.machine.checker.watch_code.accesses import Access
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.clocks.block_order import arrive_at_grid
+from lanewise.machine.checker.watch_code.clocks.clusters import is_in_cluster, note_remote
 from lanewise.machine.checker.watch_code.clocks.mbarriers_and_atomics import access_strongly
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     row_of,
@@ -40,9 +41,8 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
 )
 from lanewise.machine.checker.watch_code.clocks.warp_order import meet
 from lanewise.machine.checker.watch_code.proxy.async_clocks import note_written
-from lanewise.machine.checker.watch_code.proxy.barrier_lifetimes import written_over
-from lanewise.machine.checker.watch_code.proxy.remote_accesses import is_in_cluster, note_remote
-from lanewise.machine.checker.watch_code.shadow.request_pattern import count_costs, keep_base, remember
+from lanewise.machine.checker.watch_code.proxy.phases import written_over
+from lanewise.machine.checker.watch_code.shadow.request_costs import count_costs, keep_base, remember
 from lanewise.machine.checker.watch_code.shadow.shadow_memory import (
     access_heap,
     access_local,
@@ -203,22 +203,6 @@ def look_at_pattern(access: Access, request: LastRequest, first: int) -> None:
 
 
 @inlined
-def add_costs(row: SiteRow, request: LastRequest) -> None:
-    """Add the cost of a request to those of its instruction."""
-    row.wavefronts += request.wavefronts
-    row.ideal += request.ideal
-    row.sectors += request.sectors
-    row.least_sectors += request.least_sectors
-
-
-@inlined
-def leave_out_faults(access: Access) -> None:
-    """Leave out the lanes whose bytes do not all lie in the memory."""
-    last = access.offsets + (access.size - 1)
-    access.active = access.active & mask_of((access.offsets < access.limit) & (last < access.limit))
-
-
-@inlined
 def check_bounds(access: Access) -> None:
     """Report lanes that leave the view or variable that their address was computed from."""
     row, offsets = access.row, access.offsets
@@ -304,28 +288,8 @@ def check_near_barriers(access: Access) -> None:
 
 
 @inlined
-def read_cells(access: Access, is_tiled: bool) -> None:
-    """Examine the cells that are read, and put the read on record."""
-    if not is_tiled or not tiled_read(access, access.row.last_request):
-        if (access.size >> access.shift) & 3 == 0:
-            lanes_read_4(access)
-        else:
-            lanes_read_1(access)
-
-
-@inlined
-def write_cells(access: Access, is_tiled: bool) -> None:
-    """Examine the cells that are written, and put the write on record."""
-    if not is_tiled or not tiled_write(access, access.row.last_request):
-        if (access.size >> access.shift) & 3 == 0:
-            lanes_write_4(access)
-        else:
-            lanes_write_1(access)
-
-
-@inlined
 def look_at_cells(access: Access, first: int) -> None:
-    """Look at an access to memory that has shadow memory."""
+    """Look at an access to memory that has shadow memory: its cells are examined, and it is put on record."""
     watch, flags = access.watch, access.flags
     reads, writes, is_weak = (
         flags & Flag.READS != 0,
@@ -352,15 +316,25 @@ def look_at_cells(access: Access, first: int) -> None:
         lanes.issued = choose(lanes_in(access.active), watch.epoch, lanes.issued)
     is_aligned = access.lowest & ((1 << access.shift) - 1) == 0
     is_tiled = (access.inside != 0) & is_weak & (access.row.last_request.tiled_cells != 0) & is_aligned
+    by_fours = (access.size >> access.shift) & 3 == 0
     # An atomic is one access: its write stands for both.
     if writes:
-        write_cells(access, is_tiled)
+        if not is_tiled or not tiled_write(access, access.row.last_request):
+            if by_fours:
+                lanes_write_4(access)
+            else:
+                lanes_write_1(access)
     elif reads:
         active = access.active
         if is_weak & (access.shared == 0) & (address_of(access.row.observing) != 0):
             # It does not matter which value a lane loads that does nothing with it.
             access.active = active & access.row.observing[access.frame.index]
-        read_cells(access, is_tiled & (access.active == active))
+        is_whole = is_tiled & (access.active == active)
+        if not is_whole or not tiled_read(access, access.row.last_request):
+            if by_fours:
+                lanes_read_4(access)
+            else:
+                lanes_read_1(access)
         access.active = active
 
 
@@ -375,7 +349,8 @@ def access_region(access: Access, lanes: int) -> int:
     request, is_local = access.row.last_request, access.space == Space.LOCAL
     look_at_pattern(access, request, first)
     if access.inside == 0:
-        leave_out_faults(access)
+        last = access.offsets + (access.size - 1)
+        access.active = lanes & mask_of((access.offsets < access.limit) & (last < access.limit))
         if access.active == 0:  # the first lane's access is a fault
             return 1 << first
         if not is_local:
@@ -384,7 +359,11 @@ def access_region(access: Access, lanes: int) -> int:
     if is_local:
         access_local(access)
         return access.active
-    add_costs(access.row, request)
+    row = access.row
+    row.wavefronts += request.wavefronts
+    row.ideal += request.ideal
+    row.sectors += request.sectors
+    row.least_sectors += request.least_sectors
     check_bounds(access)
     if access.space == Space.GLOBAL and not access_allocation(access, first):
         return access.active

@@ -18,10 +18,11 @@ from lanewise.jit.compiled_functions import (
     signature_only,
 )
 from lanewise.jit.record_layout import Longs, RecordLayout, Words, field, per_lane
+from lanewise.jit.restricted_python import inlined
 from lanewise.jit.simd import Code, Value, i64
 from lanewise.machine import abi
-from lanewise.machine.checker.records import ShadowPlane
-from lanewise.machine.codegen.function_code import U8, U16, U32, U64, FunctionCode, Record, zero_bytes
+from lanewise.machine.checker.records import Access, ShadowPlane
+from lanewise.machine.codegen.function_code import U8, U16, U32, U64, FunctionCode, Record, write_zeros
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -112,6 +113,12 @@ def cell_at(address: int, stride: int) -> ShadowCell:
     signature_only()
 
 
+@inlined
+def cell_of(access: Access, offset: int) -> ShadowCell:
+    """Return the cell of shadow memory for an offset in the memory."""
+    return cell_at(access.plane + ((offset >> access.shift) << 2), access.stride)
+
+
 @primitive(lambda code: isinstance(code.module, WatchModule) and code.module.follows_async)
 def follows_async() -> bool:
     """Return whether the kernel has asynchronous operations, so that there are clocks for them.
@@ -136,7 +143,7 @@ def report(
     signature_only()
 
 
-@primitive(lambda code, address, size: zero_bytes(code, address, size))
+@primitive(lambda code, address, size: write_zeros(code, address, size))
 def clear_bytes(address: int, size: int) -> None:
     """Set bytes at an address to zero."""
     signature_only()

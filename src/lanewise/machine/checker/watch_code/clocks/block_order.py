@@ -17,13 +17,17 @@ from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
-from lanewise.machine.checker.order_kinds import OrderKind
-from lanewise.machine.checker.proxy_records import VECTORS
-from lanewise.machine.checker.records import BlockWatch, Flag, LaneClocks, WarpClock
-from lanewise.machine.checker.suspicion_sentences import Suspicion
-from lanewise.machine.checker.watch_code.clocks.cluster_order import arrive_at_cluster, release_cluster
-from lanewise.machine.checker.watch_code.clocks.publications import acquire, add_foreign, know_block, publish
-from lanewise.machine.checker.watch_code.clocks.releases_by_some_lanes import share_releases
+from lanewise.machine.checker.proxy_records import AsyncVectors
+from lanewise.machine.checker.records import BlockWatch, Flag, LaneClocks, OrderKind, WarpClock
+from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.checker.watch_code.clocks.clusters import arrive_at_cluster, release_cluster
+from lanewise.machine.checker.watch_code.clocks.happens_before import (
+    acquire,
+    add_foreign,
+    know_block,
+    publish,
+    share_releases,
+)
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     alive_lanes,
     barrier_of,
@@ -276,23 +280,11 @@ def release_barrier(block: BlockRecord, barrier: int, counted: int) -> None:
     if warps > 1:
         clear_bytes(address_of(clock), WarpClock.BYTES)
         if follows_async():
-            clear_bytes(address_of(barrier_clock(watch, barrier)), VECTOR_BYTES)
+            clear_bytes(address_of(barrier_clock(watch, barrier)), AsyncVectors.BYTES)
     watch.watch.current = 0
 
 
-#: The bytes of the vectors with which an AsyncClock begins.
-VECTOR_BYTES = len(VECTORS) * 4 * LANES
-
-
 # fences, and groups of copies -------------------------------------------------------------------------------
-
-
-@inlined
-def commit_group(lanes: LaneClocks, lane: int, epoch: int) -> None:
-    """A lane commits its asynchronous copies as a group."""
-    count = lanes.groups[lane]
-    lanes.ring[count & (records.RING_LENGTH - 1)][lane] = epoch
-    lanes.groups[lane] = count + 1
 
 
 @inlined
@@ -354,8 +346,10 @@ def order(frame: WarpFrame, site: int, active: int) -> None:
     # What is copied from now on belongs to the next group.
     if kind == OrderKind.COMMIT:
         watch.fresh = 1
+        lanes = watch.running_lanes
         for lane in set_bits(active):
-            commit_group(watch.running_lanes, lane, watch.epoch)
+            lanes.ring[lanes.groups[lane] & (records.RING_LENGTH - 1)][lane] = watch.epoch
+            lanes.groups[lane] += 1
     if kind == OrderKind.WAIT:
         watch.fresh = 1
         waited = 0

@@ -11,19 +11,16 @@ from lanewise.machine import abi
 from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import PhaseRecord
-from lanewise.machine.checker.records import BlockWatch, Flag, WarpClock
-from lanewise.machine.checker.watch_code.accesses import Access
-from lanewise.machine.checker.watch_code.clocks.cluster_order import learn_members
-from lanewise.machine.checker.watch_code.clocks.publications import (
+from lanewise.machine.checker.records import Access, BlockWatch, Flag, WarpClock
+from lanewise.machine.checker.watch_code.clocks.clusters import learn_members
+from lanewise.machine.checker.watch_code.clocks.happens_before import (
     acquire,
     add_foreign,
+    keep_earlier,
     learn,
     learn_shown,
-    publish,
-)
-from lanewise.machine.checker.watch_code.clocks.releases_by_some_lanes import (
-    keep_earlier,
     partial_release,
+    publish,
     see_releases,
     share_releases,
 )

@@ -5,7 +5,7 @@ from lanewise.jit.record_layout import Words
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.abi import EXITED, WarpFrame
 from lanewise.machine.checker.records import BlockWatch, Flag, ShuffleMode, SiteRow, WarpClock
-from lanewise.machine.checker.suspicion_sentences import Suspicion
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     alive_lanes,
     lane_is_in,
@@ -232,17 +232,3 @@ def parted(frame: WarpFrame, site: int, active: int) -> None:
         mask = mask_given_by(frame, row, lowest_bit(active))
         clock.awaited = mask & alive_lanes(frame) & ~active
         clock.broken = 0
-
-
-@compiled()
-def without_value(frame: WarpFrame, site: int, lanes: int, register: int) -> None:
-    """Lanes use an unassigned register."""
-    origin = watch_of(frame.block).undelivered_by
-    suspect(Suspicion.NO_VALUE, frame, site, lowest_bit(lanes), register, origin, 0)
-
-
-@compiled()
-def register_suspected(frame: WarpFrame, row: int, register: int, other: int, kind: int) -> None:
-    """Report a register of wgmma: in flight, not fenced, or of an instruction without wgmma.fence."""
-    watch_of_running(frame)
-    suspect(kind, frame, row, 0, register, other, 0)

@@ -1,31 +1,31 @@
-"""What warps know of asynchronous operations: fences between proxies, groups, clocks.
+"""What warps know of asynchronous operations: groups, clocks; `proxy_fences.py` has fences between proxies.
 
 Like vector clocks: an element of a vector is an epoch up to which something of another warp is known. What a
 warp knows passes to others where they synchronise.
 """
 
-from lanewise.jit.lane_functions import choose, joined, lanes_in, largest, set_bits, smallest
+from lanewise.jit.lane_functions import address_of, choose, joined, lanes_in, largest, set_bits, smallest
 from lanewise.jit.record_layout import Words
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.abi import WARPGROUP, WarpFrame
-from lanewise.machine.checker.order_kinds import OrderKind
 from lanewise.machine.checker.proxy_records import (
     FENCES_KEPT,
     GROUPS_KEPT,
     OPERATIONS_KEPT,
     AsyncClock,
     AsyncKind,
+    AsyncVectors,
     NotedOperation,
     WarpFence,
 )
-from lanewise.machine.checker.records import BlockWatch
+from lanewise.machine.checker.records import BlockWatch, OrderKind
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
-    alive_lanes,
     begin_epoch,
     warp_of,
     watch_of,
     watch_of_running,
 )
+from lanewise.machine.checker.watch_code.watch_module import clear_bytes
 
 
 @inlined
@@ -71,12 +71,15 @@ def warp_fence(watch: BlockWatch, warp: int) -> WarpFence:
 @inlined
 def join_async(target: AsyncClock, source: AsyncClock) -> None:
     """Join one clock into another."""
-    target.fenced_of = joined(target.fenced_of, source.fenced_of)
-    target.fenced_global_of = joined(target.fenced_global_of, source.fenced_global_of)
-    target.reads_of = joined(target.reads_of, source.reads_of)
-    target.writes_of = joined(target.writes_of, source.writes_of)
-    target.wgmma_of = joined(target.wgmma_of, source.wgmma_of)
-    target.handed_over_of = joined(target.handed_over_of, source.handed_over_of)
+    join_vectors(address_of(target), address_of(source))
+
+
+@inlined
+def join_vectors(target: int, source: int) -> None:
+    """Join AsyncVectors, given by their addresses."""
+    for number in (0, 1, 2, 3, 4, 5):
+        known = AsyncVectors.at(target).vectors[number]
+        AsyncVectors.at(target).vectors[number] = joined(known, AsyncVectors.at(source).vectors[number])
 
 
 @inlined
@@ -141,43 +144,6 @@ def note_written(watch: BlockWatch, lanes: int, shared: bool) -> None:
         clock.wrote_global = choose(chosen, watch.epoch, clock.wrote_global)
 
 
-# fences between the proxies ---------------------------------------------------------------------------------
-
-
-@inlined
-def fence_proxies(watch: BlockWatch, frame: WarpFrame, kind: int, active: int) -> None:
-    """Some lanes execute fence.proxy.async, for shared memory, for global memory or for both.
-
-    What these lanes have written by plain stores before is visible to the asynchronous proxy from now on.
-    """
-    clock, fencing = running_clock(watch), lanes_in(active)
-    # What other warps wrote, and this one has learnt of, it has fenced as well.
-    if kind != OrderKind.PROXY_FENCE_GLOBAL:
-        clock.last_fence = choose(fencing, watch.epoch, clock.last_fence)
-        clock.covered_by_own_fence = joined(clock.covered_by_own_fence, watch.clock.seen)
-    if kind != OrderKind.PROXY_FENCE_SHARED:
-        clock.last_global_fence = choose(fencing, watch.epoch, clock.last_global_fence)
-        clock.covered_by_own_global_fence = joined(clock.covered_by_own_global_fence, watch.clock.seen)
-    warp = watch.first_warp + frame.index
-    last = warp_fence(watch, warp)
-    last.warp = warp + 1
-    last.epoch = watch.epoch
-    if kind != OrderKind.PROXY_FENCE_GLOBAL:
-        fence_reads(watch, frame, active)
-
-
-@inlined
-def fence_reads(watch: BlockWatch, frame: WarpFrame, active: int) -> None:
-    """A fence of the running warp comes after the plain reads that the warp knows of."""
-    known, index = watch.clock, watch.clock.index
-    hand_over(watch, known.seen)
-    # Of the lanes that do not execute the fence: what they did before they synchronised with the others.
-    is_whole = alive_lanes(frame) & ~active == 0
-    own = watch.epoch if is_whole else known.synced
-    clock = running_clock(watch)
-    clock.handed_over_of[index] = max(clock.handed_over_of[index], own)
-
-
 @inlined
 def hand_over(watch: BlockWatch, epochs: Words) -> None:
     """Let the other proxy write over plain reads, given by epochs of the block's warps."""
@@ -223,14 +189,6 @@ def note_completed(watch: BlockWatch, lane: int, after: int, until: int) -> None
 
 
 @inlined
-def commit_bulk_group(clock: AsyncClock, lane: int, now: int) -> None:
-    """A lane commits its bulk copies as a group."""
-    count = clock.bulk_groups[lane]
-    clock.bulk_ring[count & (GROUPS_KEPT - 1)][lane] = now
-    clock.bulk_groups[lane] = count + 1
-
-
-@inlined
 def wait_for_bulk_groups(
     watch: BlockWatch, clock: AsyncClock, lane: int, behind: int, only_reads: bool
 ) -> None:
@@ -254,22 +212,16 @@ def order_bulk_groups(watch: BlockWatch, clock: AsyncClock, kind: int, behind: i
     only_reads = kind == OrderKind.BULK_WAIT_READ
     if kind == OrderKind.BULK_COMMIT:
         for lane in set_bits(active):
-            commit_bulk_group(clock, lane, watch.epoch)
+            clock.bulk_ring[clock.bulk_groups[lane] & (GROUPS_KEPT - 1)][lane] = watch.epoch
+            clock.bulk_groups[lane] += 1
     if (kind == OrderKind.BULK_WAIT) | only_reads:
         for lane in set_bits(active):
             wait_for_bulk_groups(watch, clock, lane, behind, only_reads)
 
 
-@inlined
-def is_proxy_fence(kind: int) -> bool:
-    """Return whether an instruction is a fence between the generic and the asynchronous proxy."""
-    of_one = (kind == OrderKind.PROXY_FENCE_SHARED) | (kind == OrderKind.PROXY_FENCE_GLOBAL)
-    return (kind == OrderKind.PROXY_FENCE) | of_one
-
-
 @compiled()
 def async_order(frame: WarpFrame, site: int, active: int) -> None:
-    """Lanes execute a proxy fence, or a commit or wait of a group."""
+    """Lanes execute a fence of mbarriers or tensor maps, or a commit or wait of a group."""
     if active == 0:
         return
     watch = watch_of_running(frame)
@@ -285,8 +237,6 @@ def async_order(frame: WarpFrame, site: int, active: int) -> None:
         clock.map_fenced = choose(lanes, watch.epoch, clock.map_fenced)
     if (kind == OrderKind.MAP_RELEASE) | (kind == OrderKind.MAP_COPY):
         clock.map_released = choose(lanes, watch.epoch, clock.map_released)
-    if is_proxy_fence(kind):
-        fence_proxies(watch, frame, kind, active)
     order_wgmma_groups(clock, kind, behind)
     order_bulk_groups(watch, clock, kind, behind, active)
 
@@ -302,18 +252,15 @@ def begin_operation(
     is_wgmma = kind == AsyncKind.WGMMA
     clock = async_clock(watch, index)
     made = operation(watch, epoch)
+    clear_bytes(address_of(made), NotedOperation.BYTES)
     made.epoch = epoch
     made.kind = kind
     made.agent = first_of_group(index) if is_wgmma else index
     made.lane = lane
     made.barrier = barrier
     made.phase = clock.wgmma_groups if is_wgmma else phase
-    made.completed = 0
     made.swizzle = swizzle
-    made.type = 0
-    made.generic = 0
     made.home = home
-    made.contents = 0
     if kind == AsyncKind.BULK_GROUP:
         clock.bulk_issued[lane] = epoch
     watch.fresh = 1

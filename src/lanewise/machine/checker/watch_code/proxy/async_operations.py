@@ -1,12 +1,19 @@
-"""Called when an asynchronous operation is issued: which bytes it reads and writes.
+"""Called when an asynchronous operation is issued: which bytes it reads and writes, and whether it may.
 
-The walkers of boxes and of matrix descriptors, which the machine copies and multiplies with, say which.
+The walkers of boxes and of matrix descriptors, which the machine copies and multiplies with, say which. The
+bytes have to lie in the variable or array that the address was computed from; where the instructions do not
+tell that, in the shared variable in which the operation begins. Of a matrix descriptor only what can hardly
+be meant is reported: rows that lie in one another, a line that is left before its end, and elements of 16
+bits that a tensor copy has written as those of the other format.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 from lanewise.isa.matrix_descriptor import FIELD, PIECE_BYTES, Major
-from lanewise.isa.tensor_map_fields import MAP_BYTES
+from lanewise.isa.tensor_map_fields import ELEMENT_TYPES, FIELDS, MAP_BYTES
 from lanewise.jit.compiled_functions import signature_only
 from lanewise.jit.lane_functions import largest, unsigned_less
 from lanewise.jit.record_layout import RecordLayout, field
@@ -18,8 +25,8 @@ from lanewise.machine.async_records import AsyncOperation
 from lanewise.machine.bulk_copies.box_walker import walk
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import AsyncFlag, AsyncKind, RunView
-from lanewise.machine.checker.records import AllocationShadow, BlockWatch, Flag, SiteRow, WatchRecord
-from lanewise.machine.checker.suspicion_sentences import Suspicion
+from lanewise.machine.checker.records import AllocationShadow, BlockWatch, Flag
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     in_block,
     local_warp,
@@ -27,19 +34,17 @@ from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     watch_of,
     watch_of_running,
 )
+from lanewise.machine.checker.watch_code.proxy.async_accesses import begin_runs, look_at_run
 from lanewise.machine.checker.watch_code.proxy.async_clocks import (
     async_clock,
     begin_operation,
     first_of_group,
     operation,
 )
-from lanewise.machine.checker.watch_code.proxy.async_runs import begin_runs, look_at_run
-from lanewise.machine.checker.watch_code.proxy.extents import Extent
-from lanewise.machine.checker.watch_code.proxy.matrix_layouts import look_at_layout, type_of_map
 from lanewise.machine.checker.watch_code.proxy.phases import (
     check_initialised,
     follow_barrier,
-    phase_of_barrier,
+    followed_barrier,
     used_by_copy,
 )
 from lanewise.machine.checker.watch_code.watch_module import (
@@ -48,12 +53,117 @@ from lanewise.machine.checker.watch_code.watch_module import (
     cell_at,
     least,
     load_long,
+    most,
     written,
 )
 from lanewise.machine.codegen.function_code import U64, Record
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.program.memory_accesses import MBARRIER_BYTES
-from lanewise.machine.tensor_core.descriptors import each_piece, field_of, swizzled_bits
+from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, Body, each_piece, field_of, swizzled_bits
+
+
+@inlined
+def report_outside(
+    kind: int, frame: WarpFrame, row: int, lane: int, low: int, high: int, first: int, end: int
+) -> None:
+    """Report bytes from `low` to `high` that do not all lie between `first` and `end`."""
+    if (low < first) | (high > end):
+        # The first byte that lies outside.
+        outside = low if low < first else max(low, end)
+        suspect(kind, frame, row, lane, outside, first, end)
+
+
+@compiled()
+def hold(
+    frame: WarpFrame, row: int, operand: int, lane: int, start: int, low: int, high: int, shared: bool
+) -> None:
+    """Report bytes that lie elsewhere than they should.
+
+    `operand` is the number of the access in its instruction's record. Addresses of shared memory are offsets
+    in a block's own.
+    """
+    launch = watch_of(frame.block).watch
+    bounds = launch.sites[row].operand_bounds
+    first, end = bounds[2 * operand], bounds[2 * operand + 1]
+    if end != 0:
+        report_outside(Suspicion.OUTSIDE, frame, row, lane, low, high, first, end)
+        return
+    if shared:
+        for number in range(launch.extent_count):
+            extent = launch.extents[number]
+            if (extent.first <= start) & (start < extent.end):
+                report_outside(Suspicion.RUNS_OUT, frame, row, lane, low, high, extent.first, extent.end)
+                return
+
+
+class Extent:
+    """The first byte that an operation accesses in one memory, and the byte after its last."""
+
+    def __init__(self, code: WatchCode, start: Value) -> None:
+        self.code, self.start = code, start
+        self.low, self.high = code.variable(start), code.variable(start)
+        self.low.set(start)  # in a loop, each round has its own
+        self.high.set(start)
+
+    def add(self, first: Value, size: Value | int) -> None:
+        """Take in a run of bytes."""
+        self.low.set(least(self.low.get(), first))
+        self.high.set(most(self.high.get(), first + size))
+
+    def hold(self, row: Value, operand: Value | int, lane: Value, shared: bool) -> None:
+        """Write that all bytes have to lie in the memory that the operand belongs to."""
+        self.code.run(
+            hold,
+            frame=self.code.record("frame"),
+            row=row,
+            operand=operand,
+            lane=lane,
+            start=self.start,
+            low=self.low.get(),
+            high=self.high.get(),
+            shared=shared,
+        )
+
+
+#: Rows of a group.
+GROUP_ROWS = 8
+#: The numbers of formats in a tensor map that products tell apart, and where in the map the number stands.
+F16_TYPE, BF16_TYPE = ELEMENT_TYPES["f16"].code, ELEMENT_TYPES["bf16"].code
+((TYPE_BIT, TYPE_BITS),) = next(field.parts for field in FIELDS if field.name == "type")
+TYPE_WORD, TYPE_SHIFT, TYPE_MASK = TYPE_BIT // 64 * 8, TYPE_BIT % 64, (1 << TYPE_BITS) - 1
+
+
+@inlined
+def type_of_map(address: int) -> int:
+    """Return the number of a tensor map's type, which lies at an address of the host; 0 of other types."""
+    number = (load_long(address + TYPE_WORD) >> TYPE_SHIFT) & TYPE_MASK
+    return number if (number == F16_TYPE) | (number == BF16_TYPE) else 0
+
+
+@inlined
+def bytes_of_line(swizzled: int) -> int:
+    """Return the bytes of a line of a swizzle, by the bits of addresses that it changes plus one; 0: none."""
+    if swizzled > 1 << 6:
+        return 1 << 7
+    return swizzled - 1 + PIECE_BYTES if swizzled > 1 else 0
+
+
+@compiled()
+def look_at_layout(
+    frame: WarpFrame, row: int, lane: int, start: int, stride: int, swizzled: int, by_columns: int,
+    groups: int, pieces: int,
+) -> None:  # fmt: skip
+    """A product reads a matrix of so many groups of eight lines, and pieces of a line."""
+    line = bytes_of_line(swizzled)
+    if line == 0:
+        return
+    size = GROUP_ROWS * line
+    if (by_columns == 0) & (groups > 1) & (stride != 0) & (stride < size):
+        suspect(Suspicion.MATRIX_ROWS_OVERLAP, frame, row, lane, start, stride, size)
+    inside = start & (line - 1)
+    if (by_columns != 0) & (inside != 0) & (inside + min(pieces * PIECE_BYTES, line) > line):
+        suspect(Suspicion.MATRIX_LINE_LEFT, frame, row, lane, start, inside, line)
+
 
 #: The accesses of a bulk copy by their number in its record.
 _TARGET, _SOURCE, _BARRIER = range(3)
@@ -85,32 +195,6 @@ def word_of(watch: BlockWatch, row: int, lane: int) -> int:
 
 
 @inlined
-def is_released(watch: BlockWatch, epoch: int) -> bool:
-    """Return whether a thread of the block has released tensor maps since one was changed in an epoch.
-
-    What other blocks have released is not known, and counts as such.
-    """
-    if not in_block(watch, local_warp(watch, epoch)):
-        return True
-    last = 0
-    for index in range(watch.warps):
-        last = max(last, largest(async_clock(watch, index).map_released))
-    return last >= epoch
-
-
-@inlined
-def is_acquired(watch: BlockWatch, epoch: int) -> bool:
-    """Return whether a thread of the block has acquired tensor maps since one was changed in an epoch.
-
-    It need not be the one that uses the map: Triton lets one warp acquire for all, before a barrier.
-    """
-    last = 0
-    for index in range(watch.warps):
-        last = max(last, largest(async_clock(watch, index).map_fenced))
-    return last >= epoch
-
-
-@inlined
 def check_map_in(frame: WarpFrame, row: int, copy: AsyncOperation, shadow: AllocationShadow) -> None:
     """Report a tensor map in an allocation that was changed, if no fences have followed."""
     offset, lane = copy.map - shadow.host, copy.lane
@@ -122,9 +206,16 @@ def check_map_in(frame: WarpFrame, row: int, copy: AsyncOperation, shadow: Alloc
             newest = cell.write_epoch & records.EPOCHS
             writer = cell.writer
     watch, first = watch_of(frame.block), shadow.first + offset
-    if not is_acquired(watch, newest):
+    acquired, released = 0, 0
+    for index in range(watch.warps):
+        # It need not be the warp that uses the map: Triton lets one acquire for all, before a barrier.
+        acquired = max(acquired, largest(async_clock(watch, index).map_fenced))
+        released = max(released, largest(async_clock(watch, index).map_released))
+    # What other blocks have released is not known, and counts as such.
+    is_of_block = in_block(watch, local_warp(watch, newest))
+    if acquired < newest:
         suspect(Suspicion.MAP_UNFENCED, frame, row, lane, first, newest, writer)
-    elif newest > 0 and not is_released(watch, newest):
+    elif (newest > 0) & is_of_block & (released < newest):
         suspect(Suspicion.MAP_UNRELEASED, frame, row, lane, first, newest, writer)
 
 
@@ -161,10 +252,11 @@ def begin_copy_to_phase(frame: WarpFrame, copy: AsyncOperation, row: int, swizzl
     home = watch_of(copy.barrier_block)
     offset = copy.barrier - copy.barrier_block.shared
     number = follow_barrier(home, offset, load_long(copy.barrier))
+    phase = 0
     if number >= 0:
         used_by_copy(frame, row, home, number, copy.lane)
         check_initialised(frame, row, home, number, copy.lane, copy.barrier_address)
-    phase = phase_of_barrier(home, number)
+        phase = followed_barrier(home, number).phase
     return begin_operation(frame, AsyncKind.PHASE, copy.lane, number, phase, swizzle, home)
 
 
@@ -209,48 +301,28 @@ def begin_product(frame: WarpFrame, site: int, issued: Issued) -> None:
 # which bytes ------------------------------------------------------------------------------------------------
 
 
-class _Costs:
-    """Counts what an operation moves to or from global memory, at its instruction's row.
+@inlined
+def spanned(offset: int, size: int) -> int:
+    """Return how many sectors some bytes take, if any, of which the first lies so far in its own."""
+    return (offset + size + (_SECTOR - 1)) // _SECTOR if size != 0 else 0
+
+
+@compiled()
+def count_sectors(
+    frame: WarpFrame, row: int, address: int, place: int, size: int, before: int, after: int
+) -> None:
+    """Count a row of bytes that an operation moves to or from global memory, at a place in shared memory.
 
     Rows, and pieces of a row that go to different lines of shared memory, take a sector each where they meet.
-    What a load fills in counts as if it were read.
+    What a load fills in, some bytes before and after the tensor, counts as if it were read.
     """
-
-    def __init__(self, code: WatchCode, observed: Record, row: Value) -> None:
-        sites = observed.at(BlockWatch.watch).get(WatchRecord.sites)
-        self.row = Record(code, sites + row * SiteRow.BYTES)
-
-    def add(self, address: Value, place: Value, size: Value) -> None:
-        """Count the sectors of a row of bytes at an address, which lie at a place in shared memory."""
-        head = least(0 - place & (_LINE - 1), size)
-        lines, tail = (size - head) >> (_LINE.bit_length() - 1), (size - head) & (_LINE - 1)
-        offset = (address + head) & (_SECTOR - 1)
-        whole = _sectors(offset + _LINE)
-        ends = _spanned(address & (_SECTOR - 1), head) + _spanned(offset, tail)
-        self._count(lines * whole + ends, size)
-
-    def load(self, address: Value, place: Value, size: Value, before: Value, after: Value) -> None:
-        """Count a row of a box that is loaded, of which some bytes lie before and after the tensor."""
-        self.add(address, place, size)
-        self._count(_sectors(before) + _sectors(after), size * 0)
-
-    def store(self, address: Value, place: Value, size: Value, before: Value, after: Value) -> None:
-        """Count a row of a box that is stored: nothing is written outside of the tensor."""
-        self.add(address, place, size)
-
-    def _count(self, sectors: Value, moved: Value) -> None:
-        for counter, more in ((SiteRow.sectors, sectors), (SiteRow.moved_bytes, moved)):
-            self.row.set(counter, self.row.get(counter) + more)
-
-
-def _spanned(offset: Value, size: Value) -> Value:
-    """Return how many sectors some bytes take, if any, of which the first lies so far in its own."""
-    return size.differs(0).select(_sectors(offset + size), size * 0)
-
-
-def _sectors(size: Value) -> Value:
-    """Return how many sectors some bytes take that begin at one."""
-    return (size + (_SECTOR - 1)) >> (_SECTOR.bit_length() - 1)
+    counted = watch_of(frame.block).watch.sites[row]
+    head = min((0 - place) & (_LINE - 1), size)
+    lines, tail = (size - head) // _LINE, (size - head) & (_LINE - 1)
+    offset = (address + head) & (_SECTOR - 1)
+    ends = spanned(address & (_SECTOR - 1), head) + spanned(offset, tail)
+    counted.sectors += lines * spanned(offset, _LINE) + ends + spanned(0, before) + spanned(0, after)
+    counted.moved_bytes += size
 
 
 class BegunOperation:
@@ -323,13 +395,18 @@ class _Copy(BegunOperation):
         self.base, self.tensor_shift = (
             self.copy.get(field) for field in (AsyncOperation.shared_address, AsyncOperation.tensor_shift)
         )
-        watch = Record(code, self.block.get(BlockRecord.watch), BlockWatch)
-        self.costs = _Costs(code, watch, self.row)
 
     @property
     def first(self) -> Value:
         """The address of the tensor's first element on the host."""
         return self.copy.get(AsyncOperation.tensor) + self.tensor_shift
+
+    def _count(
+        self, address: Value, place: Value, size: Value, before: Value | int, after: Value | int
+    ) -> None:
+        """Write that a row of bytes is counted."""
+        moved = {"address": address, "place": place, "size": size, "before": before, "after": after}
+        self.code.run(count_sectors, frame=self.frame, row=self.row, **moved)
 
     def hold_barrier(self) -> None:
         """Write that the mbarrier that is told of the copy has to lie where it should."""
@@ -354,7 +431,7 @@ class _Copy(BegunOperation):
             filled.add(filled.start + (place - self.base), count)
             target.look(self.target + (place - self.base), count)
 
-        walk(self.code, self.copy, False, load, outside, self.costs.load)
+        walk(self.code, self.copy, False, load, outside, self._count)
         filled.hold(self.row, _TARGET, self.lane, shared=True)
 
     def store_box(self) -> None:
@@ -368,7 +445,10 @@ class _Copy(BegunOperation):
             source.look(self.source + (place - self.base), count)
             tensor.look(address + self.tensor_shift, count)
 
-        walk(self.code, self.copy, True, store, None, self.costs.store)
+        def count(address: Value, place: Value, size: Value, before: Value, after: Value) -> None:
+            self._count(address, place, size, 0, 0)  # nothing is written outside of the tensor
+
+        walk(self.code, self.copy, True, store, None, count)
         emptied.hold(self.row, _SOURCE, self.lane, shared=True)
 
     def _hold(self, operand: int, start: Value, shared: bool) -> None:
@@ -390,7 +470,7 @@ class _Copy(BegunOperation):
             read = self.runs(self.block, self.source, AsyncFlag.READS)
             read.look(self.source, self.size)
             address = read.device_address(self.source)
-            self.costs.add(address, self.copy.get(AsyncOperation.target_address), self.size)
+            self._count(address, self.copy.get(AsyncOperation.target_address), self.size, 0, 0)
             self._hold(_SOURCE, address, shared=False)
 
     def write_bytes(self) -> None:
@@ -404,7 +484,7 @@ class _Copy(BegunOperation):
             written_runs = self.runs(self.block, self.target, self.writes, Issued.writer)
             written_runs.look(self.target, self.size)
             address = written_runs.device_address(self.target)
-            self.costs.add(address, self.source - self.own, self.size)
+            self._count(address, self.source - self.own, self.size, 0, 0)
             self._hold(_TARGET, address, shared=False)
 
     def write(self) -> None:
@@ -431,35 +511,71 @@ def copy_issued(frame: WarpFrame, operation: AsyncOperation) -> None:
     signature_only()
 
 
-def _write_operand_read(code: WatchCode) -> None:
-    """Write that wgmma reads the pieces of a matrix that its descriptor tells."""
-    begun = BegunOperation(code)
-    code.run(begin_product, frame=begun.frame, site=code["site"], issued=begun.issued)
-    memory = begun.block.get(BlockRecord.shared)
-    limit = begun.block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes) - PIECE_BYTES
-    runs = begun.runs(begun.block, memory, AsyncFlag.READS | AsyncFlag.SHARED)
-    runs.view.set(RunView.swizzle, swizzled_bits(code, code["descriptor"]) + 1)
-    start, stride = (
-        field_of(code["descriptor"], FIELD[name]) for name in ("start_address", "stride_byte_offset")
-    )
-    code.run(
-        look_at_layout, frame=begun.frame, row=begun.row, lane=code.number(0), start=start, stride=stride,
-        swizzled=runs.view.get(RunView.swizzle), by_columns=code["mn_major"], groups=code["groups"],
-        pieces=code["pieces"],
-    )  # fmt: skip
-    extent = Extent(code, start)
+# matrices ---------------------------------------------------------------------------------------------------
+
+
+class Matrix(NamedTuple):
+    """A matrix in shared memory as its descriptor names it."""
+
+    start: Value
+    stride: Value
+    #: The bits of addresses that its swizzle changes, plus one; 0: not compared.
+    swizzled: Value
+    by_columns: Value
+    #: Groups of eight lines, and pieces of 16 bytes of a line.
+    groups: Value
+    pieces: Value
+
+
+def look_at_matrix(
+    begun: BegunOperation,
+    block: Record,
+    operand: Value | int,
+    lane: Value,
+    matrix: Matrix,
+    each: Callable[[Major, Body], None],
+    lines: int = LINES_TOGETHER,
+    size: Value | int = PIECE_BYTES,
+    type: Value | int = 0,
+) -> None:
+    """Write that an operation reads the pieces of a matrix: of some of each eight lines, some bytes each.
+
+    `operand` is the number of the access in its instruction's record; `each` writes loops over the pieces,
+    for a layout; `type` is the number of the type in a tensor map, if it is to be compared.
+    """
+    code, memory = begun.code, block.get(BlockRecord.shared)
+    limit = block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes) - PIECE_BYTES
+    runs = begun.runs(block, memory, AsyncFlag.READS | AsyncFlag.SHARED)
+    runs.view.set(RunView.swizzle, matrix.swizzled)
+    runs.view.set(RunView.type, type)
+    code.run(look_at_layout, frame=begun.frame, row=begun.row, lane=lane, **matrix._asdict())
+    extent = Extent(code, matrix.start)
 
     def body(group: Value, piece: Value, addresses: list[Value]) -> None:
-        for address in addresses:
-            with code.when(~(address > limit)):  # a fault
+        for address in addresses[:lines]:
+            with code.when(~(address > limit)):  # else it is a fault
                 extent.add(address, PIECE_BYTES)
-                runs.look(memory + address, PIECE_BYTES)
+                runs.look(memory + address, size)
 
     majors: tuple[Major, ...] = ("K", "MN")
     for number, major in enumerate(majors):
-        with code.when(code["mn_major"].equals(number)):
-            each_piece(code, code["descriptor"], major, code["groups"], code["pieces"], body)
-    extent.hold(begun.row, code["number"], code.number(0), shared=True)
+        with code.when(matrix.by_columns.equals(number)):
+            each(major, body)
+    extent.hold(begun.row, operand, lane, shared=True)
+
+
+def _write_operand_read(code: WatchCode) -> None:
+    """Write that wgmma reads the pieces of a matrix that its descriptor tells."""
+    begun, descriptor = BegunOperation(code), code["descriptor"]
+    code.run(begin_product, frame=begun.frame, site=code["site"], issued=begun.issued)
+    start, stride = (field_of(descriptor, FIELD[name]) for name in ("start_address", "stride_byte_offset"))
+    size = code["groups"], code["pieces"]
+    matrix = Matrix(start, stride, swizzled_bits(code, descriptor) + 1, code["mn_major"], *size)
+
+    def each(major: Major, body: Body) -> None:
+        each_piece(code, descriptor, major, *size, body)
+
+    look_at_matrix(begun, begun.block, code["number"], code.number(0), matrix, each)
     code.done()
 
 

@@ -8,8 +8,7 @@ from lanewise.machine.checker.records import BlockWatch, LaneClocks
 from lanewise.machine.checker.watch_code.clocks.happens_before import ORDERED, UNORDERED, lane_of, ordered
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import in_block, in_cluster, local_warp, warp_of
 from lanewise.machine.checker.watch_code.proxy.async_clocks import first_of_group, operation, running_clock
-from lanewise.machine.checker.watch_code.proxy.phases import phase_is_known
-from lanewise.machine.checker.watch_code.proxy.tensor_commits import tensor_is_complete
+from lanewise.machine.checker.watch_code.proxy.phases import phase_is_known, tensor_is_complete
 from lanewise.machine.checker.watch_code.watch_module import follows_async
 
 

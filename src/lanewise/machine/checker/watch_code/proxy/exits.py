@@ -13,7 +13,12 @@ from lanewise.machine.async_records import TENSOR_PIPE, PendingOperations
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import PHASES_KEPT, FollowedBarrier, RemoteAccess
 from lanewise.machine.checker.records import BlockWatch, Flag, SiteRow, WarpClock
-from lanewise.machine.checker.suspicion_sentences import Suspicion
+from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.checker.watch_code.clocks.clusters import (
+    NUMBER_BITS,
+    is_in_cluster,
+    remote_access,
+)
 from lanewise.machine.checker.watch_code.clocks.happens_before import UNORDERED, ordered
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     alive_lanes,
@@ -32,13 +37,8 @@ from lanewise.machine.checker.watch_code.proxy.phases import (
     phase_is_known,
     phase_of,
 )
-from lanewise.machine.checker.watch_code.proxy.register_pool import registers_at_end
-from lanewise.machine.checker.watch_code.proxy.remote_accesses import (
-    NUMBER_BITS,
-    is_in_cluster,
-    remote_access,
-)
-from lanewise.machine.checker.watch_code.tensor.warp_accesses import columns_at_end
+from lanewise.machine.checker.watch_code.registers import registers_at_end
+from lanewise.machine.checker.watch_code.tensor.cells import columns_at_end
 from lanewise.machine.checker.watch_code.watch_module import (
     cell_at,
     follows_async,

@@ -1,35 +1,56 @@
-"""The phases of mbarriers: who arrived, who saw a phase complete, what that shows.
+"""mbarriers: where their life begins and ends, who arrived in a phase, who saw it complete, what that shows.
 
 A bulk copy that an mbarrier counts is complete when its phase is, and a thread may rely on it once it, or a
-thread that it has synchronised with, has seen that phase complete.
+thread that it has synchronised with, has seen that phase complete. A tcgen05.commit tells of everything that
+its thread has issued to the pipe before: a thread may rely on an operation if it knows the phase of any later
+commit of the same thread to be complete. By the PTX ISA it needs a tcgen05.fence::after_thread_sync as well
+before an asynchronous instruction of its own.
 """
 
-from lanewise.jit.lane_functions import address_of, joined
+from lanewise.jit.lane_functions import address_of, joined, lanes_in, lowest_bit, mask_of, set_bits
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import (
     BARRIERS_FOLLOWED,
+    COMMITS_KEPT,
+    HANDED_OVER,
     PHASES_KEPT,
-    VECTORS,
-    AsyncClock,
+    BarrierUse,
     FollowedBarrier,
+    NotedOperation,
     PhaseRecord,
+    TensorClock,
 )
 from lanewise.machine.checker.records import BlockWatch, Flag
-from lanewise.machine.checker.suspicion_sentences import Suspicion
-from lanewise.machine.checker.watch_code.clocks.cluster_order import (
+from lanewise.machine.checker.suspicions import Suspicion
+from lanewise.machine.checker.watch_code.clocks.clusters import (
     AWAY,
     AWAY_NARROWLY,
     HERE,
+    note_remote_arrival,
     publish_to_phase,
 )
 from lanewise.machine.checker.watch_code.clocks.happens_before import ORDERED, UNORDERED, lanes_of, ordered
-from lanewise.machine.checker.watch_code.clocks.vector_clocks import operand_of, row_of, suspect, watch_of
-from lanewise.machine.checker.watch_code.proxy.async_clocks import async_clock, publish_own, running_clock
-from lanewise.machine.checker.watch_code.proxy.remote_accesses import note_remote_arrival
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
+    in_block,
+    local_warp,
+    operand_of,
+    row_of,
+    suspect,
+    watch_of,
+)
+from lanewise.machine.checker.watch_code.proxy.async_clocks import (
+    async_clock,
+    join_vectors,
+    operation,
+    publish_own,
+    running_clock,
+)
 from lanewise.machine.checker.watch_code.watch_module import (
+    LaneLongs,
     clear_bytes,
+    load_long,
 )
 from lanewise.machine.program.memory_accesses import MBARRIER_BYTES
 from lanewise.machine.warp_ops.mbarrier import BEFORE, BEFORE_BITS, MOST, PENDING
@@ -38,18 +59,6 @@ from lanewise.machine.warp_ops.mbarrier import BEFORE, BEFORE_BITS, MOST, PENDIN
 PARITY_BIT = 63
 #: The bit of the answer of `see_phase` that says that the phase is not complete.
 NOT_COMPLETE = 1
-# The vectors of an AsyncClock in a PhaseRecord.
-FENCED_OF, FENCED_GLOBAL_OF, READS_OF, WRITES_OF, WGMMA_OF, HANDED_OVER_OF = (
-    VECTORS.index(vector)
-    for vector in (
-        AsyncClock.fenced_of,
-        AsyncClock.fenced_global_of,
-        AsyncClock.reads_of,
-        AsyncClock.writes_of,
-        AsyncClock.wgmma_of,
-        AsyncClock.handed_over_of,
-    )
-)
 
 
 @inlined
@@ -73,14 +82,6 @@ def is_initialised(word: int) -> bool:
 # which mbarriers there are ----------------------------------------------------------------------------------
 
 
-@inlined
-def begin_phase(barrier: FollowedBarrier, parity: int) -> None:
-    """Count a phase that was completed: another one is under way."""
-    barrier.phase += 1
-    barrier.parity = parity
-    clear_bytes(address_of(phase_of(barrier, barrier.phase)), PhaseRecord.BYTES)
-
-
 @compiled()
 def follow_barrier(home: BlockWatch, offset: int, word: int) -> int:
     """Return the number of an mbarrier, -1 if there are too many to follow.
@@ -92,7 +93,9 @@ def follow_barrier(home: BlockWatch, offset: int, word: int) -> int:
         known = followed_barrier(home, number)
         if known.offset == offset:
             if known.parity != parity:
-                begin_phase(known, parity)
+                known.phase += 1
+                known.parity = parity
+                clear_bytes(address_of(phase_of(known, known.phase)), PhaseRecord.BYTES)
             return number
     if count >= BARRIERS_FOLLOWED:
         return -1
@@ -106,12 +109,6 @@ def follow_barrier(home: BlockWatch, offset: int, word: int) -> int:
     home.followed_to = max(0 if is_first else home.followed_to, offset + MBARRIER_BYTES)
     home.followed_count = count + 1
     return count
-
-
-@compiled()
-def phase_of_barrier(home: BlockWatch, number: int) -> int:
-    """Return the phase that an mbarrier is in; 0 if it is not followed."""
-    return followed_barrier(home, number).phase if number >= 0 else 0
 
 
 @inlined
@@ -264,27 +261,10 @@ def tell_phase(watch: BlockWatch, phase: PhaseRecord) -> None:
     """Note what the running warp knows in a phase: it passes to those who see the phase complete."""
     index = watch.clock.index
     clock = publish_own(watch, index)
-    phase.known[FENCED_OF] = joined(phase.known[FENCED_OF], clock.fenced_of)
-    phase.known[FENCED_GLOBAL_OF] = joined(phase.known[FENCED_GLOBAL_OF], clock.fenced_global_of)
-    phase.known[READS_OF] = joined(phase.known[READS_OF], clock.reads_of)
-    phase.known[WRITES_OF] = joined(phase.known[WRITES_OF], clock.writes_of)
-    phase.known[WGMMA_OF] = joined(phase.known[WGMMA_OF], clock.wgmma_of)
+    join_vectors(address_of(phase), address_of(clock))
     # By custom, arrivals hand over what was read before them, without a fence between the proxies.
-    handed_over = joined(phase.known[HANDED_OVER_OF], clock.handed_over_of)
-    phase.known[HANDED_OVER_OF] = joined(handed_over, watch.clock.seen)
-    phase.known[HANDED_OVER_OF][index] = watch.epoch
-
-
-@inlined
-def learn_phase(watch: BlockWatch, phase: PhaseRecord) -> None:
-    """Let the running warp know what those knew who arrived in a phase."""
-    clock = running_clock(watch)
-    clock.fenced_of = joined(clock.fenced_of, phase.known[FENCED_OF])
-    clock.fenced_global_of = joined(clock.fenced_global_of, phase.known[FENCED_GLOBAL_OF])
-    clock.reads_of = joined(clock.reads_of, phase.known[READS_OF])
-    clock.writes_of = joined(clock.writes_of, phase.known[WRITES_OF])
-    clock.wgmma_of = joined(clock.wgmma_of, phase.known[WGMMA_OF])
-    clock.handed_over_of = joined(clock.handed_over_of, phase.known[HANDED_OVER_OF])
+    phase.known[HANDED_OVER] = joined(phase.known[HANDED_OVER], watch.clock.seen)
+    phase.known[HANDED_OVER][index] = watch.epoch
 
 
 @compiled()
@@ -325,9 +305,141 @@ def see_phase(frame: WarpFrame, home: BlockWatch, offset: int, word: int, lane: 
     phase, index = phase_of(barrier, barrier.phase - 1), watch.clock.index
     if barrier.parity == asked & 1:
         return address_of(phase) | NOT_COMPLETE
-    learn_phase(watch, phase)
+    join_vectors(address_of(running_clock(watch)), address_of(phase))
     # Of one warp the first lanes count: what they tell others is known the sooner.
     if phase.witnessed[index] == 0:
         phase.witnessed[index] = watch.epoch
     phase.witnesses[index] = phase.witnesses[index] | 1 << lane
     return address_of(phase)
+
+
+@inlined
+def tensor_clock(watch: BlockWatch, index: int) -> TensorClock:
+    """Return the TensorClock of a warp by its number in the block."""
+    return TensorClock.at(watch.tensor_clocks + index * TensorClock.BYTES)
+
+
+@compiled()
+def tensor_is_complete(watch: BlockWatch, product: NotedOperation, epoch: int, me: int) -> bool:
+    """Return whether an operation of the pipe of tcgen05 is known to be complete."""
+    home = product.home
+    # Another cluster, or an earlier one.
+    if (home.cluster_first != watch.cluster_first) | (epoch < home.start):
+        return True
+    clock = tensor_clock(home, product.agent)
+    count = clock.commit_count
+    # What was committed longer ago than the commits go back counts as known.
+    if count > COMMITS_KEPT and epoch < clock.commits[count & (COMMITS_KEPT - 1)].epoch:
+        return True
+    for number in range(max(count - COMMITS_KEPT, 0), count):
+        commit = clock.commits[number & (COMMITS_KEPT - 1)]
+        is_later = (commit.epoch > epoch) & (commit.lane == product.lane)
+        if is_later and phase_is_known(watch, commit.home, commit.number, commit.phase, me):
+            return True
+    return False
+
+
+@compiled()
+def is_fenced(watch: BlockWatch, epoch: int) -> bool:
+    """Return whether the running warp knew of an epoch at its last tcgen05.fence::after_thread_sync."""
+    clock, now = tensor_clock(watch, watch.clock.index), watch.clock
+    if clock.after_fence < epoch:
+        return False
+    local = local_warp(watch, epoch)
+    if not in_block(watch, local):
+        return True
+    knows = (now.acquired >= epoch) | (now.seen[local] >= epoch)
+    knew = (clock.after_acquired >= epoch) | (clock.after_seen[local] >= epoch)
+    return knew | (not knows)  # known in another way, which is not followed back to the fence
+
+
+@compiled()
+def completion_is_fenced(watch: BlockWatch, epoch: int, me: int) -> bool:
+    """Return whether the warp knew at its last fence that an operation of the pipe, complete now, was."""
+    product, own = operation(watch, epoch), tensor_clock(watch, watch.clock.index)
+    home = product.home
+    if (product.epoch != epoch) | (home.cluster_first != watch.cluster_first) | (epoch < home.start):
+        return True  # too long ago
+    clock = tensor_clock(home, product.agent)
+    for number in range(max(clock.commit_count - COMMITS_KEPT, 0), clock.commit_count):
+        commit = clock.commits[number & (COMMITS_KEPT - 1)]
+        if (commit.epoch > epoch) & (commit.lane == product.lane):
+            barrier = followed_barrier(commit.home, commit.number)
+            now = barrier.phase
+            if (commit.phase == 0) | (commit.phase < now - (PHASES_KEPT - 1)):
+                return True  # not on record
+            for later in range(commit.phase, now):
+                seen = phase_of(barrier, later)
+                for warp in range(watch.warps):
+                    at = seen.witnessed[warp]
+                    is_own = (warp == watch.clock.index) & (commit.home is watch)
+                    if (at != 0) & is_own & (at <= own.after_fence):
+                        return True
+                    # The warp knew at its fence of lanes of another one that saw the phase complete.
+                    knew = (at != 0) & (not is_own) and is_fenced(watch, at)
+                    if knew and ordered(watch, at, 0, seen.witnesses[warp], me) == ORDERED:
+                        return True
+    return False
+
+
+@inlined
+def initialise_barriers(
+    frame: WarpFrame, site: int, home: BlockWatch, offsets: LaneLongs, active: int
+) -> None:
+    """Put the mbarriers that some lanes initialise on record."""
+    for lane in set_bits(active):
+        number = follow_barrier(home, offsets.longs[lane], 0)
+        if number >= 0:
+            made = followed_barrier(home, number)
+            made.init_epoch = watch_of(frame.block).epoch
+            made.init_warp = frame.index
+            made.init_lane = lane
+            made.initialiser = (row_of(frame, site).number << records.SITE_SHIFT) | lane
+
+
+@inlined
+def commit_is_known(watch: BlockWatch, barrier: FollowedBarrier, lane: int) -> bool:
+    """Return whether a lane knows that the last tcgen05.commit to an mbarrier has arrived, or a later one."""
+    epoch = barrier.commit_epoch
+    commit = operation(watch, epoch)
+    return (epoch == 0) | (commit.epoch != epoch) or tensor_is_complete(watch, commit, epoch - 1, lane)
+
+
+@inlined
+def check_invalidation(frame: WarpFrame, site: int, home: BlockWatch, number: int, lane: int) -> None:
+    """Report a lane that ends an mbarrier which an asynchronous operation may still tell of something."""
+    watch, barrier = watch_of(frame.block), followed_barrier(home, number)
+    owed, start = barrier.owed_phase, barrier.offset
+    if owed != 0 and not phase_is_known(watch, home, number, owed, lane):
+        suspect(Suspicion.BARRIER_INVALIDATED, frame, site, lane, start, barrier.owed_row, 0)
+    elif not commit_is_known(watch, barrier, lane):
+        suspect(Suspicion.BARRIER_INVALIDATED, frame, site, lane, start, barrier.commit_row, 0)
+
+
+@compiled()
+def written_over(
+    frame: WarpFrame,
+    site: int,
+    home: BlockWatch,
+    offsets: LaneLongs,
+    active: int,
+    size: int,
+    host: int,
+    use: int,
+) -> None:
+    """Lanes access bytes near mbarriers; `use` says what for, a BarrierUse. What INIT makes is followed."""
+    for number in range(home.followed_count):
+        barrier = followed_barrier(home, number)
+        start = barrier.offset
+        above = (offsets.longs >= max(start - size + 1, 0)) & (offsets.longs < start + MBARRIER_BYTES)
+        near = mask_of(lanes_in(active) & above)
+        is_live = is_initialised(load_long(host + start)) & (start >= 0)
+        if (near != 0) & (use != BarrierUse.INVAL) & is_live:
+            suspect(Suspicion.BARRIER_OVERWRITTEN, frame, site, lowest_bit(near), start, use, 0)
+        if (near != 0) & (use == BarrierUse.INVAL) & is_live:
+            check_invalidation(frame, site, home, number, lowest_bit(near))
+        # It ends if a new one begins, or other data is in its place.
+        if (near != 0) & (use != BarrierUse.LOAD):
+            barrier.offset = -MBARRIER_BYTES
+    if use == BarrierUse.INIT:
+        initialise_barriers(frame, site, home, offsets, active)

@@ -10,9 +10,8 @@ from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine import abi
 from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker import records
-from lanewise.machine.checker.records import MOST_ELEMENTS, Flag
-from lanewise.machine.checker.suspicion_sentences import Suspicion
-from lanewise.machine.checker.watch_code.accesses import Access, cell_of
+from lanewise.machine.checker.records import MOST_ELEMENTS, Access, Flag
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.clocks.happens_before import (
     ORDERED,
     WEAKLY_ORDERED,
@@ -30,6 +29,7 @@ from lanewise.machine.checker.watch_code.watch_module import (
     LaneShorts,
     LaneWords,
     ShadowCell,
+    cell_of,
     follows_async,
     load_byte,
     load_short,
@@ -328,12 +328,6 @@ def examine_write(access: Access, me: int, offset: int) -> None:
 
 
 @inlined
-def is_of_turn(access: Access, held: int) -> bool:
-    """Return whether an epoch is one of the running warp, since it has its turn."""
-    return (held > access.watch.own_after) & (held <= access.watch.epoch)
-
-
-@inlined
 def writes_here(access: Access, lane: int, offset: int) -> bool:
     """Return whether a lane writes the cell by this instruction, and not in an earlier round of a loop.
 
@@ -368,7 +362,8 @@ def keep_earlier_write(access: Access, cell: ShadowCell, me: int) -> None:
     """
     watch, held, earlier = access.watch, cell.write_epoch, cell.writer
     floor = watch.shared_floor if access.shared != 0 else watch.global_floor
-    is_other = (lane_of(earlier) != lane_of(me)) | (not is_of_turn(access, held))
+    is_of_turn = (held > watch.own_after) & (held <= watch.epoch)
+    is_other = (lane_of(earlier) != lane_of(me)) | (not is_of_turn)
     is_another = (me & earlier & records.ATOMIC != 0) & is_other
     holds_replaced = (cell.earlier_reader & records.REPLACED_WRITE != 0) & (cell.earlier_epoch > floor)
     is_strong = me & (records.STRONG | records.STRONG_IN_BLOCK) != 0

@@ -2,15 +2,15 @@
 
 An operation of the pipe has to be complete before a warp touches what it writes, or overwrites what it reads;
 a warp has to wait for its own loads and stores before the pipe comes to their cells. Operations of the pipe
-that one thread issues stay in order by themselves; those of several threads need one.
+that one thread issues stay in order by themselves; those of several threads need one. The functions at the
+end are called before instructions of a warp: loads, stores, waits, alloc and dealloc.
 """
 
+from lanewise.jit.lane_functions import lowest_bit, set_bits
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.abi import WarpFrame
 from lanewise.machine.checker import records
-from lanewise.machine.checker.records import BlockWatch
-from lanewise.machine.checker.suspicion_sentences import Suspicion
-from lanewise.machine.checker.tensor_memory.records import (
+from lanewise.machine.checker.proxy_records import (
     CELL_LANES,
     LANE_GROUPS,
     OPERAND_SHIFT,
@@ -20,26 +20,32 @@ from lanewise.machine.checker.tensor_memory.records import (
     TensorFlag,
     TensorWait,
 )
+from lanewise.machine.checker.records import BlockWatch
+from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.clocks.happens_before import UNORDERED, lane_of, lanes_of, ordered
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     epochs_exhausted,
     in_block,
     local_warp,
+    operand_of,
     suspect,
     watch_of,
+    watch_of_running,
 )
 from lanewise.machine.checker.watch_code.proxy.async_clocks import operation
 from lanewise.machine.checker.watch_code.proxy.completion import async_finished
-from lanewise.machine.checker.watch_code.proxy.tensor_commits import (
+from lanewise.machine.checker.watch_code.proxy.phases import (
     completion_is_fenced,
     is_fenced,
     tensor_clock,
 )
-from lanewise.machine.checker.watch_code.watch_module import EVERY_LANE
+from lanewise.machine.checker.watch_code.watch_module import EVERY_LANE, LANES
 from lanewise.machine.tensor_memory_records import LANE_SHIFT, TENSOR_COLUMNS, UNIT, TensorAllocator
 
 #: The answers of `awaited`: no tcgen05.wait has followed; one has, but nothing orders it before; all is well.
 NOT_AWAITED, NOT_ORDERED, AWAITED = 0, 1, 2
+#: All groups of lanes.
+EVERY_GROUP = (1 << LANE_GROUPS) - 1
 #: Nothing is wrong with a cell.
 GOOD = -1
 #: An extent: the first column, then the number of columns, then whether it is D of a product.
@@ -164,15 +170,10 @@ def unfenced(watch: BlockWatch, home: BlockWatch, epoch: int, who: int, me: int,
 @compiled()
 def note_cell(cell: TensorCell, epoch: int, who: int, flags: int, extent: int) -> None:
     """Put an access of a cell on record; `extent` is that of an operation of the pipe that writes."""
-    if flags & TensorFlag.FREES != 0:
-        cell.written = 0
-        cell.writer = 0
-        cell.loaded = 0
-        cell.used = 0
-        cell.extent = 0
-    elif flags & TensorFlag.WRITES != 0:
-        cell.written = epoch
-        cell.writer = who
+    if flags & (TensorFlag.FREES | TensorFlag.WRITES) != 0:
+        frees = flags & TensorFlag.FREES != 0
+        cell.written = 0 if frees else epoch
+        cell.writer = 0 if frees else who
         cell.loaded = 0
         cell.used = 0
         cell.extent = extent
@@ -189,11 +190,11 @@ def note_cell(cell: TensorCell, epoch: int, who: int, flags: int, extent: int) -
 def groups_without_value(home: BlockWatch, groups: int, first: int, columns: int) -> int:
     """Return those of some groups of lanes, as bits, in which one of some columns was never written."""
     missing = 0
-    for group in range(LANE_GROUPS):
+    for group in set_bits(groups & EVERY_GROUP):
         for column in range(first, min(first + columns, TENSOR_COLUMNS)):
             if tensor_cell(home, group, column).written < home.start:
                 missing = missing | (1 << group)
-    return missing & groups
+    return missing
 
 
 @compiled()
@@ -202,10 +203,9 @@ def leave_without_value(home: BlockWatch, groups: int, first: int, columns: int)
 
     `writer` says who has written them.
     """
-    for group in range(LANE_GROUPS):
+    for group in set_bits(groups & EVERY_GROUP):
         for column in range(first, min(first + columns, TENSOR_COLUMNS)):
-            if (groups >> group) & 1 != 0:
-                tensor_cell(home, group, column).written = 0
+            tensor_cell(home, group, column).written = 0
 
 
 @compiled()
@@ -271,21 +271,18 @@ def look_at_overwritten(
     """
     extent, lost, cells, is_told = extent_of(first, columns, flags), 0, 0, 0
     for column in range(first, min(first + columns, TENSOR_COLUMNS)):
-        for group in range(LANE_GROUPS):
-            if (groups >> group) & 1 != 0:
-                cell = tensor_cell(home, group, column)
-                cells += 1
-                if (cell.written >= home.start) and is_lost(home, cell, extent, me):
-                    lost += 1
-                    if (cell.extent != extent) & (is_told == 0):
-                        is_told = 1
-                        tell(frame, row, Suspicion.TENSOR_LOST, group, column, cell.written, cell.writer, me)
-    if (is_told == 0) & (lost == cells) & (extent & EXTENT_SUMS != 0):
-        for group in range(LANE_GROUPS):
-            if ((groups >> group) & 1 != 0) & (is_told == 0):
-                is_told = 1
-                cell = tensor_cell(home, group, first)
-                tell(frame, row, Suspicion.TENSOR_LOST, group, first, cell.written, cell.writer, me)
+        for group in set_bits(groups & EVERY_GROUP):
+            cell = tensor_cell(home, group, column)
+            cells += 1
+            if (cell.written >= home.start) and is_lost(home, cell, extent, me):
+                lost += 1
+                if (cell.extent != extent) & (is_told == 0):
+                    is_told = 1
+                    tell(frame, row, Suspicion.TENSOR_LOST, group, column, cell.written, cell.writer, me)
+    if (is_told == 0) & (lost == cells) & (extent & EXTENT_SUMS != 0) & (groups & EVERY_GROUP != 0):
+        lowest = lowest_bit(groups)
+        sums = tensor_cell(home, lowest, first)
+        tell(frame, row, Suspicion.TENSOR_LOST, lowest, first, sums.written, sums.writer, me)
 
 
 @compiled()
@@ -313,53 +310,52 @@ def look_at_cells(
         look_at_overwritten(frame, row, home, groups, first, columns, me, flags)
     for column in range(first, min(first + columns, TENSOR_COLUMNS)):
         has_value, unwritten_here = 0, -1
-        for group in range(LANE_GROUPS):
-            if (groups >> group) & 1 != 0:
-                cell = tensor_cell(home, group, column)
-                written = cell.written
-                if written >= home.start:
-                    has_value = 1
-                    if (written != good_write) & (is_told == 0):
-                        kind = wrong_before(watch, home, cell, me, flags)
-                        good_write = written
-                        if (kind == GOOD) & (is_advised == 0):
-                            kind = unfenced(watch, home, written, cell.writer, me, flags)
-                            is_advised = 1 if kind != GOOD else 0
-                        elif kind != GOOD:
-                            is_told = 1
-                        if kind != GOOD:
-                            tell(frame, row, kind, group, column, written, cell.writer, me)
-                    if no_sums & (cell.extent & EXTENT_SUMS != 0) & (is_told == 0):
+        for group in set_bits(groups & EVERY_GROUP):
+            cell = tensor_cell(home, group, column)
+            written = cell.written
+            if written >= home.start:
+                has_value = 1
+                if (written != good_write) & (is_told == 0):
+                    kind = wrong_before(watch, home, cell, me, flags)
+                    good_write = written
+                    if (kind == GOOD) & (is_advised == 0):
+                        kind = unfenced(watch, home, written, cell.writer, me, flags)
+                        is_advised = 1 if kind != GOOD else 0
+                    elif kind != GOOD:
                         is_told = 1
-                        tell(frame, row, Suspicion.TENSOR_SUMS_READ, group, column, written, cell.writer, me)
-                elif unwritten_here < 0:
-                    unwritten_here = group
-                loaded = cell.loaded
-                if writes & (loaded >= home.start) & (loaded != good_load) & (is_told == 0):
-                    after_load = wrong_after_warp(watch, home, loaded, me, flags, stores=False)
-                    good_load = loaded
-                    if (after_load == GOOD) & (is_advised == 0):
-                        after_load = unfenced(watch, home, loaded, cell.loader, me, flags)
-                        is_advised = 1 if after_load != GOOD else 0
-                    elif after_load != GOOD:
-                        is_told = 1
-                    if after_load != GOOD:
-                        tell(frame, row, after_load, group, column, loaded, cell.loader, me)
-                used = cell.used
-                if (extent != 0) & (used == epoch) & (is_told == 0):
+                    if kind != GOOD:
+                        tell(frame, row, kind, group, column, written, cell.writer, me)
+                if no_sums & (cell.extent & EXTENT_SUMS != 0) & (is_told == 0):
                     is_told = 1
-                    tell(frame, row, Suspicion.TENSOR_OVERLAP, group, first, cell.used_as, 0, me)
-                if writes & (used >= home.start) & (used != good_use) & (is_told == 0):
-                    after_use = wrong_after_pipe(watch, used, cell.user, me, flags, reads=True)
-                    good_use = used
-                    if (after_use == GOOD) & (is_advised == 0):
-                        after_use = unfenced(watch, home, used, cell.user, me, flags)
-                        is_advised = 1 if after_use != GOOD else 0
-                    elif after_use != GOOD:
-                        is_told = 1
-                    if after_use != GOOD:
-                        tell(frame, row, after_use, group, column, used, cell.user, me)
-                note_cell(cell, epoch, me, flags, extent)
+                    tell(frame, row, Suspicion.TENSOR_SUMS_READ, group, column, written, cell.writer, me)
+            elif unwritten_here < 0:
+                unwritten_here = group
+            loaded = cell.loaded
+            if writes & (loaded >= home.start) & (loaded != good_load) & (is_told == 0):
+                after_load = wrong_after_warp(watch, home, loaded, me, flags, stores=False)
+                good_load = loaded
+                if (after_load == GOOD) & (is_advised == 0):
+                    after_load = unfenced(watch, home, loaded, cell.loader, me, flags)
+                    is_advised = 1 if after_load != GOOD else 0
+                elif after_load != GOOD:
+                    is_told = 1
+                if after_load != GOOD:
+                    tell(frame, row, after_load, group, column, loaded, cell.loader, me)
+            used = cell.used
+            if (extent != 0) & (used == epoch) & (is_told == 0):
+                is_told = 1
+                tell(frame, row, Suspicion.TENSOR_OVERLAP, group, first, cell.used_as, 0, me)
+            if writes & (used >= home.start) & (used != good_use) & (is_told == 0):
+                after_use = wrong_after_pipe(watch, used, cell.user, me, flags, reads=True)
+                good_use = used
+                if (after_use == GOOD) & (is_advised == 0):
+                    after_use = unfenced(watch, home, used, cell.user, me, flags)
+                    is_advised = 1 if after_use != GOOD else 0
+                elif after_use != GOOD:
+                    is_told = 1
+                if after_use != GOOD:
+                    tell(frame, row, after_use, group, column, used, cell.user, me)
+            note_cell(cell, epoch, me, flags, extent)
         if (has_value == 0) | (every_cell & (unwritten_here >= 0)):
             if unwritten == 0:
                 first_unwritten = column
@@ -368,3 +364,119 @@ def look_at_cells(
     # Columns that are not allocated are a fault.
     if reads & (unwritten > 0) and is_allocated(frame, home, first_unwritten):
         tell_unwritten(frame, row, home, group_unwritten, first_unwritten, me, flags, unwritten == columns)
+
+
+#: Lanes that a warp reaches, as groups of lanes of a cell, and warps that reach different ones.
+WARP_GROUPS, PARTITIONS = 32 // CELL_LANES, 4
+
+
+@inlined
+def word_of(watch: BlockWatch, row: int) -> int:
+    """Return an access of a whole warp in one word."""
+    return (watch.watch.sites[row].number << records.SITE_SHIFT) | records.COLLECTIVE
+
+
+@compiled()
+def lanes_without_value(watch: BlockWatch, groups: int, first: int, columns: int) -> int:
+    """Return the lanes of a warp, as bits, for which nothing was written to any of some columns.
+
+    It is 0 if that holds for all lanes, which is a finding by itself.
+    """
+    lanes = 0
+    for group in set_bits(groups):
+        written = 0
+        for column in range(first, min(first + columns, TENSOR_COLUMNS)):
+            written = 1 if tensor_cell(watch, group, column).written >= watch.start else written
+        of_group = ((1 << CELL_LANES) - 1) << (group % WARP_GROUPS * CELL_LANES)
+        lanes = lanes | of_group if written == 0 else lanes
+    return lanes if lanes != EVERY_LANE else 0
+
+
+@compiled()
+def move_words(
+    frame: WarpFrame, row: int, active: int, register: int, number: int, lanes: int, columns: int, split: int,
+    stores: int,
+) -> None:  # fmt: skip
+    """A warp loads or stores columns of 16 or 32 lanes; `split`: the columns to a second half, or 0."""
+    if active == 0:
+        return
+    watch = watch_of_running(frame)
+    address = operand_of(frame, lowest_bit(active), register, 0) + number
+    first, column = (address >> LANE_SHIFT) & (32 - 1), address & ((1 << LANE_SHIFT) - 1)
+    of_warp = (frame.index & (PARTITIONS - 1)) * WARP_GROUPS
+    groups = 3 << of_warp if lanes == 32 else 1 << (of_warp + first // CELL_LANES)
+    flags = TensorFlag.WRITES if stores != 0 else TensorFlag.READS | TensorFlag.ADVISES
+    me = word_of(watch, row)
+    look_at_cells(frame, row, watch, groups, column, columns, watch.epoch, me, flags)
+    if (lanes == LANES) & (stores == 0) & (watch.tensor_cells != 0):
+        watch.unwritten_lanes[0] = lanes_without_value(watch, groups, column, columns)
+        if watch.unwritten_lanes[0] != 0:
+            suspect(Suspicion.TENSOR_LANES_UNWRITTEN, frame, row, 0, 0, 0, 0)
+    if split != 0:
+        look_at_cells(frame, row, watch, groups, column + split, columns, watch.epoch, me, flags)
+
+
+@compiled()
+def wait_for_moves(frame: WarpFrame, active: int, kind: int) -> None:
+    """A warp executes what a TensorWait counts: tcgen05.wait, or fence::before_thread_sync."""
+    if active == 0:
+        return
+    watch = watch_of_running(frame)
+    clock = tensor_clock(watch, frame.index)
+    count = clock.wait_counts[kind]
+    clock.waits[kind * WAITS_KEPT + (count & (WAITS_KEPT - 1))] = watch.epoch
+    clock.wait_counts[kind] = count + 1
+    watch.fresh = 1  # what follows is not waited for
+
+
+@compiled()
+def fence_after_sync(frame: WarpFrame, active: int) -> None:
+    """A warp executes tcgen05.fence::after_thread_sync."""
+    if active == 0:
+        return
+    watch = watch_of_running(frame)
+    clock = tensor_clock(watch, frame.index)
+    clock.after_fence = watch.epoch
+    clock.after_acquired = watch.clock.acquired
+    clock.after_seen = watch.clock.seen
+    watch.fresh = 1  # what the warp learns from now on comes after it
+
+
+@compiled()
+def allocate_columns(frame: WarpFrame, row: int, active: int, count_register: int, count: int) -> None:
+    """A warp executes tcgen05.alloc: it should not ask for more columns than any warp of its block before."""
+    if active == 0:
+        return
+    watch, lane = watch_of_running(frame), lowest_bit(active)
+    columns, before = operand_of(frame, lane, count_register, count), TENSOR_COLUMNS
+    for index in range(watch.warps):
+        asked = tensor_clock(watch, index).allocated
+        before = min(before, asked) if asked > 0 else before
+    if columns > before:
+        suspect(Suspicion.TENSOR_GROWING, frame, row, lane, columns, before, 0)
+    watch.tensor_alloc_row = row
+    tensor_clock(watch, frame.index).allocated = columns
+
+
+@compiled()
+def free_columns(
+    frame: WarpFrame, row: int, active: int, register: int, number: int, count_register: int, count: int
+) -> None:
+    """A warp executes tcgen05.dealloc: the pipe must be done with the columns."""
+    if active == 0:
+        return
+    watch, lane = watch_of_running(frame), lowest_bit(active)
+    column = (operand_of(frame, lane, register, 0) + number) & ((1 << LANE_SHIFT) - 1)
+    columns = operand_of(frame, lane, count_register, count)
+    if tensor_clock(watch, frame.index).allocated == 0:
+        suspect(Suspicion.TENSOR_FREED_ELSEWHERE, frame, row, lane, 0, 0, 0)
+    me = word_of(watch, row)
+    look_at_cells(frame, row, watch, EVERY_GROUP, column, columns, watch.epoch, me, TensorFlag.FREES)
+
+
+@compiled()
+def columns_at_end(frame: WarpFrame) -> None:
+    """A block ends: all its columns have to be free."""
+    watch, allocator = watch_of(frame.block), TensorAllocator.at(frame.block.tensor_allocator)
+    if watch.tensor_clocks != 0 and allocator.allocated != 0:
+        suspect(Suspicion.TENSOR_NEVER_FREED, frame, watch.tensor_alloc_row, 0, allocator.allocated, 0, 0)

@@ -9,40 +9,44 @@ from contextlib import contextmanager
 
 from lanewise.isa.asynchronous.descriptor import KINDS, Product
 from lanewise.isa.matrix_descriptor import PIECE_BYTES, TCGEN05_FIELD, TCGEN05_VERSION, Major
-from lanewise.isa.tensor_memory.accumulators import METADATA
+from lanewise.isa.tensor_memory.accumulators import FACTORS_OF_WORD, METADATA, ROWS_OF_WORDS
 from lanewise.isa.tensor_memory.copy_shapes import EXPANSIONS, SHAPES, CopyShape
-from lanewise.isa.tensor_memory.scale_factors import FACTORS_OF_WORD, ROWS_OF_WORDS
 from lanewise.jit.compiled_functions import Function, signature_only
 from lanewise.jit.lane_functions import address_of
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.jit.simd import Value
-from lanewise.machine.abi import BlockRecord, LaunchRecord, WarpFrame
+from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.async_records import AsyncOperation
-from lanewise.machine.checker.proxy_records import AsyncFlag, AsyncKind, RunView
-from lanewise.machine.checker.records import MOST_BOUNDED, BlockWatch, Flag
-from lanewise.machine.checker.tensor_memory.records import (
+from lanewise.machine.checker.proxy_records import (
     CELL_LANES,
     COMMITS_KEPT,
     OPERAND_SHIFT,
+    AsyncKind,
     TensorFlag,
     TensorOperand,
 )
-from lanewise.machine.checker.watch_code.accesses import Access
+from lanewise.machine.checker.records import Access, BlockWatch, Flag
+from lanewise.machine.checker.watch_code.clocks.clusters import is_in_cluster, note_remote
 from lanewise.machine.checker.watch_code.clocks.mbarriers_and_atomics import access_strongly
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import begin_epoch, watch_of, watch_of_running
 from lanewise.machine.checker.watch_code.proxy.async_clocks import begin_operation
-from lanewise.machine.checker.watch_code.proxy.async_operations import BegunOperation, Issued, word_of
-from lanewise.machine.checker.watch_code.proxy.extents import Extent
-from lanewise.machine.checker.watch_code.proxy.matrix_layouts import BF16_TYPE, F16_TYPE, look_at_layout
+from lanewise.machine.checker.watch_code.proxy.async_operations import (
+    BF16_TYPE,
+    F16_TYPE,
+    BegunOperation,
+    Issued,
+    Matrix,
+    look_at_matrix,
+    word_of,
+)
 from lanewise.machine.checker.watch_code.proxy.phases import (
     check_commit,
     check_initialised,
     follow_barrier,
     followed_barrier,
     phase_of_commit,
+    tensor_clock,
 )
-from lanewise.machine.checker.watch_code.proxy.remote_accesses import is_in_cluster, note_remote
-from lanewise.machine.checker.watch_code.proxy.tensor_commits import tensor_clock
 from lanewise.machine.checker.watch_code.tensor.cells import (
     groups_without_value,
     leave_without_value,
@@ -60,16 +64,16 @@ from lanewise.machine.codegen.function_code import Record
 from lanewise.machine.codegen.tensor_pipe import is_paired, other_block
 from lanewise.machine.program.instruction_table import MOST_ROWS
 from lanewise.machine.tensor_core import tcgen05_product as product
-from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, each_piece, field_of
-from lanewise.machine.tensor_core.tcgen05_form import Form
+from lanewise.machine.tensor_core.descriptors import LINES_TOGETHER, Body, each_piece, field_of
 from lanewise.machine.tensor_core.tcgen05_product import LONG_K
-from lanewise.machine.tensor_memory import copies, targets
+from lanewise.machine.tensor_core.tcgen05_statement import Form
+from lanewise.machine.tensor_memory import copies
 from lanewise.machine.tensor_memory.copies import SHIFTED_COLUMNS
 from lanewise.machine.tensor_memory_records import LANE_SHIFT
 
-#: The accesses to shared memory by their numbers in the record of an instruction. A may lie in tensor memory,
-#: and has none: the number is one beyond all.
-MATRIX_B, SOURCE, MATRIX_A = 0, 0, MOST_BOUNDED - 1
+#: The number of an access whose address has no bounds in the site table: the bytes have to lie in the shared
+#: variable in which they begin.
+UNBOUNDED = 1
 #: A function that is called when an operation of the pipe is issued.
 Hook = Function[[WarpFrame, AsyncOperation], None]
 
@@ -287,65 +291,36 @@ def type_of_format(form: int, number: int) -> int:
     return BF16_TYPE if number == BF16_FORMAT else F16_TYPE
 
 
-class _SharedReads:
-    """Writes that an operation reads matrices from the shared memory of one block."""
+def _read_matrix(
+    begun: BegunOperation,
+    block: Record,
+    descriptor: Value,
+    by_columns: Value,
+    groups: Value,
+    pieces: Value,
+    lines: int = LINES_TOGETHER,
+    size: Value | int = PIECE_BYTES,
+    type: Value | int = 0,
+) -> None:
+    """Write that an operation of the pipe reads the pieces that a descriptor names."""
+    code, swizzle = begun.code, field_of(descriptor, TCGEN05_FIELD["swizzle"])
+    bits = code.number(0)
+    for mode, changed in SWIZZLED_BITS.items():
+        bits = swizzle.equals(mode).select(code.number(changed), bits)
+    start, stride = (
+        field_of(descriptor, TCGEN05_FIELD[name]) for name in ("start_address", "stride_byte_offset")
+    )
+    lane = code.record("operation").get(AsyncOperation.lane)
+    matrix = Matrix(start, stride, bits, by_columns, groups, pieces)
 
-    def __init__(self, begun: BegunOperation, block: Record) -> None:
-        self.begun, self.code, self.block = begun, begun.code, block
-        self.memory = block.get(BlockRecord.shared)
-        limit = block.at(BlockRecord.launch).get(LaunchRecord.shared_bytes)
-        self.limit = limit - PIECE_BYTES
+    def each(major: Major, body: Body) -> None:
+        with code.when(swizzle < 7):  # else it is a fault
+            each_piece(
+                code, descriptor, major, groups, pieces, body,
+                version=TCGEN05_VERSION, may_go_on=major == "K",
+            )  # fmt: skip
 
-    def matrix(
-        self,
-        number: int,
-        descriptor: Value,
-        by_columns: Value,
-        groups: Value,
-        pieces: Value,
-        lines: int = LINES_TOGETHER,
-        size: Value | int = PIECE_BYTES,
-        type: Value | None = None,
-    ) -> None:
-        """Look at the pieces that a descriptor names, of so many of each eight lines, and bytes of a piece.
-
-        `number` is that of the access in its instruction's record; `type` is the number of the type in a
-        tensor map, if it is to be compared.
-        """
-        code = self.code
-        runs = self.begun.runs(self.block, self.memory, AsyncFlag.READS | AsyncFlag.SHARED)
-        swizzle = field_of(descriptor, TCGEN05_FIELD["swizzle"])
-        bits = code.number(0)
-        for mode, changed in SWIZZLED_BITS.items():
-            bits = swizzle.equals(mode).select(code.number(changed), bits)
-        runs.view.set(RunView.swizzle, bits)
-        runs.view.set(RunView.type, code.number(0) if type is None else type)
-        start, stride = (
-            field_of(descriptor, TCGEN05_FIELD[name]) for name in ("start_address", "stride_byte_offset")
-        )
-        lane = code.record("operation").get(AsyncOperation.lane)
-        code.run(
-            look_at_layout, frame=self.begun.frame, row=self.begun.row, lane=lane, start=start, stride=stride,
-            swizzled=bits, by_columns=by_columns, groups=groups, pieces=pieces,
-        )  # fmt: skip
-        extent = Extent(code, start)
-        extent.begin()
-
-        def body(group: Value, piece: Value, addresses: list[Value]) -> None:
-            for address in addresses[:lines]:
-                with code.when(~(address > self.limit)):  # else it is a fault
-                    extent.add(address, PIECE_BYTES)
-                    runs.look(self.memory + address, size)
-
-        majors: tuple[Major, ...] = ("K", "MN")
-        is_known = swizzle < 7  # else it is a fault
-        for number, major in enumerate(majors):
-            with code.when(by_columns.equals(number) & is_known):
-                each_piece(
-                    code, descriptor, major, groups, pieces, body,
-                    version=TCGEN05_VERSION, may_go_on=major == "K",
-                )  # fmt: skip
-        extent.hold(self.begun.row, number, lane, shared=True)
+    look_at_matrix(begun, block, UNBOUNDED, lane, matrix, each, lines, size, type)
 
 
 def _write_product_issued(code: WatchCode) -> None:
@@ -361,7 +336,6 @@ def _write_product_issued(code: WatchCode) -> None:
     paired, sparse = ((form & flag).differs(0) for flag in (PAIRED, SPARSE))
     with _each_block(code, begun, paired.select(code.number(1), 0)) as block:
         home = Record(code, block.get(BlockRecord.watch), BlockWatch)
-        reads = _SharedReads(begun, block)
         for matrix, size, bit, format_bit, more in (
             (product.A, m, A_MAJOR_BIT, A_FORMAT_BIT, code.number(0)),
             (product.B, n, B_MAJOR_BIT, B_FORMAT_BIT, sparse.select(code.number(1), 0)),
@@ -375,11 +349,10 @@ def _write_product_issued(code: WatchCode) -> None:
             )
             in_shared = (form & TENSOR_A).equals(0) if matrix == product.A else code.number(1).differs(0)
             with code.when(in_shared):
-                number = MATRIX_B if matrix == product.B else MATRIX_A
                 kind = (descriptor >> format_bit) & FORMAT_MASK
                 held = code.run(bytes_of_piece, form=form, number=kind)
                 type = code.run(type_of_format, form=form, number=kind)
-                reads.matrix(number, operand(matrix), by_columns, groups, pieces, size=held, type=type)
+                _read_matrix(begun, block, operand(matrix), by_columns, groups, pieces, size=held, type=type)
         code.run(
             look_at_product, frame=begun.frame, issued=begun.issued, made=made, home=home, form=form,
             descriptor=descriptor,
@@ -411,25 +384,17 @@ def product_issued(frame: WarpFrame, operation: AsyncOperation) -> None:
 # tcgen05.cp and shift ---------------------------------------------------------------------------------------
 
 
-@compiled()
-def look_at_copied(
-    frame: WarpFrame, issued: Issued, home: BlockWatch, address: int, groups: int, columns: int, flags: int
-) -> None:
-    """A copy or shift writes the tensor memory of a block."""
-    first = address & COLUMN_MASK
-    look_at_cells(frame, issued.row, home, groups, first, columns, issued.epoch, issued.who, flags)
-
-
 def _look_at_target(
     code: WatchCode, begun: BegunOperation, made: Record, groups: Value | int, columns: int, flags: int
 ) -> None:
     """Write that a copy or shift writes columns of tensor memory, in both blocks if it is one of a pair."""
-    address = made.get(AsyncOperation.tensor_operands + 8 * targets.ADDRESS)
-    with _each_block(code, begun, made.get(AsyncOperation.tensor_operands + 8 * targets.PAIRED)) as block:
+    address = made.get(AsyncOperation.tensor_operands + 8 * copies.ADDRESS)
+    with _each_block(code, begun, made.get(AsyncOperation.tensor_operands + 8 * copies.PAIRED)) as block:
         home = Record(code, block.get(BlockRecord.watch), BlockWatch)
+        epoch, me = begun.issued.get(Issued.epoch), begun.issued.get(Issued.who)
         code.run(
-            look_at_copied, frame=begun.frame, issued=begun.issued, home=home, address=address,
-            groups=groups, columns=columns, flags=int(flags),
+            look_at_cells, frame=begun.frame, row=begun.row, home=home, groups=groups,
+            first=address & COLUMN_MASK, columns=columns, epoch=epoch, me=me, flags=int(flags),
         )  # fmt: skip
 
 
@@ -442,15 +407,13 @@ def _copy_hook(shape: CopyShape) -> Hook:
         begun, made = BegunOperation(code), code.record("operation")
         code.run(begin_pipe_operation, frame=begun.frame, made=made, issued=begun.issued)
         descriptor = made.get(AsyncOperation.tensor_operands + 8 * copies.DESCRIPTOR)
-        paired = made.get(AsyncOperation.tensor_operands + 8 * targets.PAIRED)
+        paired = made.get(AsyncOperation.tensor_operands + 8 * copies.PAIRED)
         held = made.get(AsyncOperation.tensor_operands + 8 * copies.HELD_BYTES)
         with _each_block(code, begun, paired) as block:
             by_eights = code.number(-(-shape.rows // LINES_TOGETHER))
             lines = min(shape.rows, LINES_TOGETHER)
-            reads = _SharedReads(begun, block)
-            reads.matrix(
-                SOURCE, descriptor, code.number(0), by_eights, code.number(shape.pieces), lines, held
-            )
+            size = by_eights, code.number(shape.pieces)
+            _read_matrix(begun, block, descriptor, code.number(0), *size, lines, held)
         _look_at_target(code, begun, made, groups, shape.columns, TensorFlag.WRITES | TensorFlag.PIPE)
         code.done()
 
@@ -471,7 +434,7 @@ def _write_shift_issued(code: WatchCode) -> None:
     """Write that tcgen05.shift moves rows of a partition in place."""
     begun, made = BegunOperation(code), code.record("operation")
     code.run(begin_pipe_operation, frame=begun.frame, made=made, issued=begun.issued)
-    lane = made.get(AsyncOperation.tensor_operands + 8 * targets.ADDRESS) >> LANE_SHIFT
+    lane = made.get(AsyncOperation.tensor_operands + 8 * copies.ADDRESS) >> LANE_SHIFT
     groups = code.number(FIRST_PARTITION) << ((lane & 127) >> 4)
     flags = TensorFlag.READS | TensorFlag.WRITES | TensorFlag.PIPE
     _look_at_target(code, begun, made, groups, SHIFTED_COLUMNS, flags)

@@ -1,1 +1,0 @@
-"""What a check knows of tensor memory: its records, the steps before instructions, mends of faults."""
