@@ -157,7 +157,7 @@ def test_lines_of_the_source_are_named(module: Any) -> None:
         module["sleeps"][1, 32](x)
     with pytest.raises(Unsupported, match=r"^line \d+: .*\n    from kernel.cu:32$"):
         lw.check(module["sleeps"][1, 32], x)
-    with pytest.raises(KernelFault, match=r"32 threads wait at barrier 1 before kernel.cu:3\d\n    mend: "):
+    with pytest.raises(KernelFault, match=r"32 threads wait at barrier 1, kernel.cu:3\d\n    mend: "):
         module["waits"][1, 32](x)
 
 

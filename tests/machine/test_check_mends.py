@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,19 +44,32 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 Checked = Callable[..., list[Finding]]
 
 
-@pytest.fixture
-def checked(folder: Path) -> Checked:
-    """What checks the kernel `k` of a source with one of its mistakes; its first line is empty."""
+Compiled = Callable[[str, int, str], Any]
 
-    def findings(
-        source: str, wrong: int, grid: int, block: int, *arrays: object, arch: str = "sm_90a"
-    ) -> list[Finding]:
+
+@pytest.fixture
+def compiled(folder: Path) -> Compiled:
+    """What compiles the kernel `k` of a source with one of its mistakes; its first line is empty."""
+
+    def kernel(source: str, wrong: int, arch: str) -> Any:
         (folder / "k.cu").write_text('#include "words.h"' + source)
         try:
             module = lw.cuda(folder / "k.cu", arch=arch, options=[f"-DWRONG={wrong}", f"-I{folder}"])
         except lw.ptx.ToolMissing as error:
             pytest.skip(str(error))
-        return list(lw.check(module["k"][grid, block], *arrays).findings)
+        return module["k"]
+
+    return kernel
+
+
+@pytest.fixture
+def checked(compiled: Compiled) -> Checked:
+    """What checks the kernel `k` of a source with one of its mistakes."""
+
+    def findings(
+        source: str, wrong: int, grid: int, block: int, *arrays: object, arch: str = "sm_90a"
+    ) -> list[Finding]:
+        return list(lw.check(compiled(source, wrong, arch)[grid, block], *arrays).findings)
 
     return findings
 
@@ -357,6 +371,245 @@ def test_arrivals_at_the_mbarrier_of_another_block_than_meant_are_named(checked:
     )
 
 
+CROWD = r"""
+extern "C" __global__ __cluster_dims__(2, 1, 1) void k(int* y) {
+  __shared__ u64 full, empty;
+  int t = threadIdx.x;
+  if (t == 0) { init(&full, 1); init(&empty, BUG(1) ? 2 : 4); init_fence(); }
+  cluster_sync();
+  if (rank() == 0) {
+    if (t == 0)
+      for (int i = 0; i < 4; i++) {
+        wait(&empty, i & 1 ^ 1);
+        arrive_at(&full, 1);
+      }
+  } else {
+    for (int i = 0; i < 4; i++) {
+      wait(&full, i & 1);
+      y[t] = i;
+      if (t % 32 == 0)
+        arrive_at(&empty, 0);
+    }
+  }
+  cluster_sync();
+}"""
+
+COMMITS = r"""
+extern "C" __global__ void k(int* y) {
+  __shared__ u64 done;
+  int t = threadIdx.x;
+  if (t == 0) { init(&done, BUG(0) ? 2 : 1); init_fence(); }
+  __syncthreads();
+  if (BUG(2) ? t < 32 : t == 0)
+    asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" :: "r"(at(&done)) : "memory");
+  if (!BUG(2) && t == 32) arrive(&done);
+  __syncwarp();
+  wait(&done, 0);
+  y[t] = t;
+}"""  # noqa: E501, an instruction of PTX is one line
+TOO_MANY = "more threads arrive than the {} that it was initialised for, or a wait is missing"
+
+
+@pytest.mark.parametrize(
+    ("source", "wrong", "arch", "expected", "mend"),
+    [
+        (
+            CROWD,
+            1,
+            "sm_90a",
+            2,
+            "initialise empty of the block of rank 0 with the number of arrivals of a phase",
+        ),
+        (COMMITS, 1, "sm_100a", 1, "initialise done with the number of arrivals of a phase"),
+        (COMMITS, 2, "sm_100a", 1, "initialise done with the number of arrivals of a phase"),
+    ],
+)
+@pytest.mark.parametrize("schedule", ["in order", "late", "reverse", "run"])
+def test_too_many_arrivals_of_other_blocks_and_of_commits_are_told(
+    compiled: Compiled, source: str, wrong: int, arch: str, expected: int, mend: str, schedule: str
+) -> None:
+    grid, block, y = (2, 128, np.zeros(128, np.int32)) if source is CROWD else (1, 64, np.zeros(64, np.int32))
+    assert lw.check(compiled(source, 0, arch)[grid, block], y).findings == []
+    launch = compiled(source, wrong, arch)[grid, block]
+    if schedule == "run":
+        with pytest.raises(lw.LanewiseError, match=f"{TOO_MANY.format(expected)}[^$]*mend: {mend}"):
+            launch(y)
+    else:
+        told = [each for each in lw.check(launch, y, schedule=schedule).findings if each.severity == "error"]
+        assert TOO_MANY.format(expected) in told[-1].message
+        assert told[-1].mend.startswith((mend, "initialise it with the number of threads that arrive"))
+
+
+STAGES = r"""
+extern "C" __global__ void k(const float* x, float* y, int n) {
+  __shared__ __align__(128) float tile[2][128];
+  __shared__ u64 full[2], empty[2];
+  int t = threadIdx.x;
+  if (t == 0) {
+    for (int s = 0; s < 2; s++) { init(full + s, 1); init(empty + s, 128); }
+    init_fence();
+  }
+  __syncthreads();
+  if (t == 128) {
+    for (int i = 0; i < (BUG(2) ? n - 1 : n); i++) {
+      wait(empty + i % 2, i / 2 & 1 ^ 1);
+      expect(full + i % 2, BUG(1) ? 384 : 512);
+      bulk(tile[i % 2], x + i * 128, 384, full + i % 2);
+      bulk(tile[i % 2] + 96, x + i * 128 + 96, 128, full + i % 2);
+    }
+  } else if (t < 128) {
+    float sum = 0;
+    for (int i = 0; i < n; i++) {
+      wait(full + i % 2, BUG(3) ? (i + 1) / 2 & 1 : i / 2 & 1);
+      sum += tile[i % 2][t];
+      if (BUG(4)) { some_sync(2 + t / 64, 128); some_sync(3 - t / 64, 128); }
+      arrive(empty + i % 2);
+    }
+    y[t] = sum;
+  }
+}"""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "cause", "mend"),
+    [
+        (
+            1,
+            "full[0] lacks an expect_tx for",
+            "announce what the copies bring: 128 bytes more in expect_tx of full[0]",
+        ),
+        (
+            2,
+            "full[1] lacks 1 of 1 arrivals in its phase of parity 0",
+            "let 1 arrive at full[1] once more ({}:14, where no thread that waits comes any more), or wait "
+            "for it once less",
+        ),
+        (
+            3,
+            "full[1] lacks 1 of 1 arrivals in its phase of parity 1 (arrivals come from {}:14), and no "
+            "thread has seen that its phase of parity 0 is complete",
+            "wait for parity 0 of full[1], if the phase is meant that is complete: ",
+        ),
+        (
+            4,
+            "barrier 2 counts 128 threads, of which 64 have come; barrier 3 counts 128 threads, of which 64 "
+            "have come; ",
+            "let 64 threads arrive at barrier 2 first (bar.arrive), or all come to barriers 2 and 3 in one "
+            "order: ",
+        ),
+    ],
+)
+def test_what_only_waits_for_others_is_not_the_cause(
+    checked: Checked, folder: Path, wrong: int, cause: str, mend: str
+) -> None:
+    x, y = np.ones((6, 128), np.float32), np.zeros(128, np.float32)
+    assert checked(STAGES, 0, 1, 160, x, y, 6) == [] and (y == 6).all()
+    last = checked(STAGES, wrong, 1, 160, x, y, 6)[-1]
+    assert cause.format(folder / "k.cu") in last.message.partition(" threads wait")[0], last.message
+    assert last.mend.startswith(mend.format(folder / "k.cu")), last.mend
+
+
+ROUNDS = r"""
+extern "C" __global__ void k(const int* x, int* y) {
+  __shared__ __align__(128) int tile[6][32];
+  __shared__ u64 full;
+  int t = threadIdx.x;
+  if (t == 0) { init(&full, 1); init_fence(); }
+  __syncthreads();
+  for (int i = 0; i < 6; i++) {
+    if (t == 0) { expect(&full, 128); bulk(tile[i], x + i * 32, 128, &full); }
+    wait(&full, i & 1);
+    y[i * 128 + t] = tile[i][t % 32];
+    if (!BUG(1)) __syncthreads();
+  }
+}"""
+
+
+def test_threads_that_miss_a_phase_need_a_barrier(checked: Checked) -> None:
+    x, y = np.arange(192, dtype=np.int32), np.zeros(768, np.int32)
+    assert checked(ROUNDS, 0, 1, 128, x, y) == []
+    last = checked(ROUNDS, 1, 1, 128, x, y)[-1]
+    assert last.mend.endswith(
+        ", or wait for it once less; if these threads missed a phase while others went on, let all meet at a "
+        "barrier in each round"
+    )
+
+
+CIRCLE = r"""
+extern "C" __global__ void k(int* y) {
+  __shared__ u64 a, b;
+  if (threadIdx.x == 0) { init(&a, 32); init(&b, 32); }
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    if (BUG(1)) wait(&b, 0);
+    arrive(&a);
+    if (!BUG(1)) wait(&b, 0);
+  } else {
+    wait(&a, 0);
+    arrive(&b);
+  }
+  y[threadIdx.x] = 1;
+}"""
+
+
+def test_of_a_circle_the_mend_says_who_releases_what(checked: Checked, folder: Path) -> None:
+    assert checked(CIRCLE, 0, 1, 64, np.zeros(64, np.int32)) == []
+    (finding,) = checked(CIRCLE, 1, 1, 64, np.zeros(64, np.int32))
+    assert "64 threads" not in finding.message and "32 threads wait" in finding.message
+    parts = (
+        f"a is released at {folder}/k.cu:8, by threads that wait for b",
+        f"b is released at {folder}/k.cu:12, by threads that wait for a",
+    )
+    start = "find out which of these must come first, and compare the stages and parities of these waits: "
+    assert finding.mend in (start + "; ".join(parts), start + "; ".join(reversed(parts)))
+
+
+PAIR = r"""
+extern "C" __global__ __cluster_dims__(2, 1, 1) void k(int* y, int n) {
+  __shared__ u64 full;
+  if (threadIdx.x == 0) { init(&full, 1); init_fence(); }
+  cluster_sync();
+  if (threadIdx.x == 0 && (BUG(1) || rank() == 0))
+    for (int i = 0; i < 2; i++) {
+      if (rank() == 0) arrive(&full);
+      wait(&full, i);
+      if (n > 2)
+        asm volatile("{ .reg .pred p; setp.ne.u32 p, %3, 0;"
+          "tcgen05.mma.cta_group::2.kind::f16 [%0], %1, %1, %2, p; }"
+          :: "r"(n), "l"((u64)n), "r"(n), "r"(i) : "memory");
+    }
+  cluster_sync();
+  y[threadIdx.x] = 1;
+}"""
+
+
+def test_the_first_block_of_a_pair_alone_waits_also_after_an_even_number_of_phases(
+    checked: Checked, folder: Path
+) -> None:
+    assert checked(PAIR, 0, 2, 32, np.zeros(32, np.int32), 1, arch="sm_100a") == []
+    last = checked(PAIR, 1, 2, 32, np.zeros(32, np.int32), 1, arch="sm_100a")[-1]
+    assert last.mend == (
+        "let the first block of the pair (even rank) alone wait for full of the block of rank 1 and issue "
+        f"what follows ({folder}/k.cu:13): the mbarrier of that block counts what arrives and what the "
+        "copies bring"
+    )
+
+
+CROSSED = r"""
+extern "C" __global__ void k(int* y) {
+  if (threadIdx.x < 64) asm volatile("bar.sync 0;" ::: "memory");
+  else asm volatile("bar.sync 1;" ::: "memory");
+  y[threadIdx.x] = 1;
+}"""
+
+
+def test_threads_that_never_come_to_a_barrier_are_named(checked: Checked) -> None:
+    (finding,) = checked(CROSSED, 0, 1, 96, np.zeros(96, np.int32))
+    assert finding.message.endswith(
+        "; threads 64 to 95 never come to barrier 0; threads 0 to 63 never come to barrier 1"
+    )
+
+
 # lines ------------------------------------------------------------------------------------------------------
 
 PUT = r"""
@@ -474,3 +727,44 @@ def test_a_copy_into_another_block_waits_for_an_arrival_of_that_block(checked: C
     assert first.mend.startswith(
         "before line 13, wait for an mbarrier of this block at which the other one arrives"
     )
+
+
+TRIES = """
+static __device__ __forceinline__ bool tried(u64* b, int p) {
+  int ok;
+  asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+    : "=r"(ok) : "r"(at(b)), "r"(p) : "memory");
+  return ok;
+}
+static __device__ __forceinline__ void until(u64* b, int p) {
+"""
+UNTIL = r"""
+#include "until.h"
+extern "C" __global__ void k(int* y) {
+  __shared__ u64 a, b;
+  if (threadIdx.x == 0) { init(&a, 32); init(&b, 33); }
+  __syncwarp();
+  arrive(&a);
+  until(&a, 0);
+  arrive(&b);
+  until(&b, 0);
+  y[threadIdx.x] = 1;
+}"""
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "while (!tried(b, p));",
+        "while (!tried(b, p)) { }",
+        "do {\n} while (!tried(b, p));",
+        "for (;;) {\n  if (tried(b, p)) break;\n}",
+        "bool ok = false;\nwhile (!ok) {\n  ok = tried(b, p);\n}",
+    ],
+)
+def test_a_loop_around_an_asm_statement_is_its_callers(checked: Checked, folder: Path, loop: str) -> None:
+    (folder / "until.h").write_text(f"{TRIES}{loop}\n}}\n")
+    linecache.clearcache()
+    (finding,) = checked(UNTIL, 0, 1, 32, np.zeros(32, np.int32))
+    assert finding.source == f"{folder}/k.cu:10"
+    assert f"32 threads wait for a phase of an mbarrier, {folder}/k.cu:10; " in f"{finding.message}; "

@@ -130,7 +130,7 @@ def test_allocations_that_wait_for_each_other_are_a_deadlock_that_says_so() -> N
             alloc(256, "place") + "    bar.sync 0;\n" + alloc(128, "place+4"), (1, 64), np.zeros(4, np.uint32)
         )
     message = str(caught.value)
-    assert "64 threads wait for free columns of tensor memory before line" in message
+    assert "64 threads wait for free columns of tensor memory, line" in message
     assert "all 512 columns are allocated" in message
     assert "mend: free columns (tcgen05.dealloc) before more are allocated" in message
 

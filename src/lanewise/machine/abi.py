@@ -168,6 +168,13 @@ class BlockRecord(RecordLayout):
     # and function(frame, site, descriptor, groups, pieces, mn_major) when wgmma reads a matrix.
     issued_hook = field()
     operand_hook = field()
+    # For messages about deadlocks; mbarriers by their address on the host, 0 if there is none. The first one
+    # of which it has completed a phase while nobody has seen that the one before was complete; one of which
+    # an instruction has completed several phases; the bytes that had come to one and were not announced.
+    overrun = field()
+    overrun_at_once = field()
+    surplus = field()
+    surplus_barrier = field()
     #: Its tensor memory, lane after lane (`tensor_memory_records.py`), and the TensorAllocator; 0 for kernels
     #: without tcgen05.
     tensor_memory = field()

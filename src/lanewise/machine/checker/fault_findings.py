@@ -19,7 +19,7 @@ from lanewise.machine.program.memory_accesses import LocatedAccess, watched_acce
 from lanewise.machine.program.operands import Register, Symbol
 from lanewise.machine.program.ops import Op, Program
 from lanewise.machine.program.source_lines import source_line
-from lanewise.machine.runtime.deadlock_report import MEND, WaitingLane, first_cause, waiting_lanes
+from lanewise.machine.runtime.deadlock_report import MEND, first_cause
 from lanewise.machine.runtime.fault_report import (
     KEEP_ALIVE,
     NULL_PAGES,
@@ -30,6 +30,7 @@ from lanewise.machine.runtime.fault_report import (
 from lanewise.machine.runtime.resident_blocks import Stuck
 from lanewise.machine.runtime.shared_names import space_of_generic
 from lanewise.machine.runtime.state import BlockState, LaunchState, Three
+from lanewise.machine.runtime.wait_graph import WaitingLane, waiting_lanes
 from lanewise.machine.tensor_core.tcgen05_faults import COLUMNS
 from lanewise.machine.tensor_core.tcgen05_faults import Wrong as WrongProduct
 from lanewise.machine.tensor_memory.faults import Wrong

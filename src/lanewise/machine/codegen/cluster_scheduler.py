@@ -262,6 +262,8 @@ def _write_begin(module: ir.Module) -> ir.Function:
     block.set(BlockRecord.phase_tries, 0)
     block.set(BlockRecord.idle_time, 0)
     block.set(BlockRecord.turn, 0)
+    for note in (BlockRecord.overrun, BlockRecord.overrun_at_once, BlockRecord.surplus):
+        block.set(note, 0)
     for own, given in (
         (BlockRecord.slice, LaunchRecord.first_slice),
         (BlockRecord.whole_slice, LaunchRecord.first_slice),

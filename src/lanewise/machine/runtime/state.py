@@ -252,6 +252,11 @@ class BlockState:
         """The block of the cluster that ran last."""
         return self.members[self[BlockRecord.running_member]]
 
+    def member(self, rank: int) -> npt.NDArray[np.int64]:
+        """Return the words of the BlockRecord of a block of the cluster."""
+        row = as_bytes(self[BlockRecord.members] + rank * MemberRow.BYTES, MemberRow.BYTES).view(np.int64)
+        return as_bytes(int(row[MemberRow.block // 8]), BlockRecord.BYTES).view(np.int64)
+
     def shared_bytes_at(self, address: int, size: int) -> bytes:
         """Return bytes at an address in the shared memory of the cluster; fewer if there are not as many."""
         rank, offset = address >> abi.RANK_SHIFT, address & abi.OFFSET_MASK

@@ -1,16 +1,20 @@
 """Lowerings of mbarrier: objects in shared memory that count arrivals and bytes.
 
 The 64 bits of an object: arrivals that a phase expects (0-19), those still pending (20-39), bytes still to
-come (40-60, signed), a mark that lanes of one instruction have completed several phases (61), a mark that it
-was initialised (62), the phase's parity (63). A token is the object
-before the arrival. Lanes that wait for a phase yield.
+come (40-60, signed), what is known of the phase before (61-62, a Before; 0 if the object is not initialised),
+the phase's parity (63). A token is the object before the arrival. Lanes that wait for a phase yield.
+
+Messages about deadlocks need to know whether anybody has seen that a phase was completed: if not, more
+threads arrive than it was initialised for, or a wait is missing. The block's record keeps the first mbarrier
+of which a phase is completed while nobody has seen that the one before was.
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import NamedTuple
 
-from lanewise.jit.simd import Pointer, Value, Variable, i64, u32, u64
+from lanewise.jit.simd import Code, Pointer, Value, Variable, i64, u32, u64
 from lanewise.machine.abi import BlockRecord, FaultKind
 from lanewise.machine.codegen.function_code import BlockCode, FunctionCode, Record, shared_routine
 from lanewise.machine.codegen.pending_operations import finish_copies
@@ -20,7 +24,8 @@ from lanewise.machine.warp_ops.addresses import WRITE, Access, reached_space
 
 COUNT_BITS, BYTES_BITS = 20, 21
 MOST = (1 << COUNT_BITS) - 1
-PENDING, BYTES, OVERRUN, READY, PHASE = COUNT_BITS, 2 * COUNT_BITS, 61, 62, 63
+PENDING, BYTES, BEFORE, PHASE = COUNT_BITS, 2 * COUNT_BITS, 61, 63
+BEFORE_BITS = 2
 NOT_INITIALISED, TOO_MANY_ARRIVALS = 0, 2
 #: The messages of mbarrier faults, by their number.
 WRONG = {
@@ -30,6 +35,16 @@ WRONG = {
     3: "an arrival with .noComplete would complete the phase",
     4: "there are more bytes than an mbarrier can count",
 }
+
+
+class Before(IntEnum):
+    """What is known of the phase before the one that an mbarrier is in."""
+
+    #: There is none: no phase has been completed.
+    NONE = 1
+    #: A thread has tested it, and knows that it is complete.
+    SEEN = 2
+    UNSEEN = 3
 
 
 #: What mends each of them.
@@ -54,22 +69,27 @@ class Phase(NamedTuple):
     expected: int
     pending: int
     bytes: int
-    #: Whether the lanes of one instruction have completed more than one phase.
-    overrun: bool
     #: The parity of the phase: 0 for the first, 1 for the second, and so on.
     parity: int = 0
+    before: Before = Before.NONE
 
     @classmethod
     def of(cls, word: int) -> Phase:
         """Return the phase of an object, by its 64 bits."""
         count = (word >> BYTES) & ((1 << BYTES_BITS) - 1)
         count -= count >> (BYTES_BITS - 1) << BYTES_BITS
-        return cls(word & MOST, (word >> PENDING) & MOST, count, bool(word >> OVERRUN & 1), word >> PHASE & 1)
+        before = Before(max(word >> BEFORE & ((1 << BEFORE_BITS) - 1), Before.NONE))
+        return cls(word & MOST, (word >> PENDING) & MOST, count, word >> PHASE & 1, before)
 
     @property
     def is_untouched(self) -> bool:
         """Whether nothing has come in this phase."""
         return self.pending == self.expected and not self.bytes
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nothing has ever come."""
+        return self.is_untouched and self.before is Before.NONE
 
     def __str__(self) -> str:
         come = f"an expect_tx for {-self.bytes} bytes that have come"
@@ -98,7 +118,7 @@ class _Object:
 
     def known(self) -> None:
         """Stop the launch unless the object was initialised."""
-        self.demand(self.field(READY, 1).differs(0), NOT_INITIALISED)
+        self.demand(self.field(BEFORE, BEFORE_BITS).differs(0), NOT_INITIALISED)
 
     def field(self, start: int, bits: int) -> Value:
         """Return a bit field of the object."""
@@ -109,10 +129,24 @@ class _Object:
         mask = ((1 << bits) - 1) << start
         self.word = (self.word & ~mask) | ((value << start) & mask)
 
+    def bytes_to_come(self) -> Value:
+        """Return the bytes that are still to come; negative if more have come than were announced."""
+        return (self.word << (64 - BYTES - BYTES_BITS)).view(i64) >> (64 - BYTES_BITS)
+
+    def host(self) -> Value:
+        """Return the object's address on the host."""
+        return Value(self.code, i64, self.code.builder.ptrtoint(self.pointer.handle, i64.ir))
+
+    def note_surplus(self) -> None:
+        """Keep the bytes that have come and were not announced, once, for messages about deadlocks."""
+        block, surplus = self.code.block, 0 - self.bytes_to_come()
+        with self.code.when((surplus > 0) & block.get(BlockRecord.surplus).equals(0)):
+            block.set(BlockRecord.surplus, surplus)
+            block.set(BlockRecord.surplus_barrier, self.host())
+
     def expect(self, bytes: Value) -> None:
         """Add to the bytes that are still to come in this phase; the number may be negative."""
-        old = ((self.word << (64 - BYTES - BYTES_BITS)).view(i64) >> (64 - BYTES_BITS)) + bytes.view(i64)
-        limit = 1 << BYTES_BITS - 1
+        old, limit = self.bytes_to_come() + bytes.view(i64), 1 << BYTES_BITS - 1
         self.demand((old < limit) & (old > -limit), 4)
         self.replace(BYTES, BYTES_BITS, old.view(u64))
 
@@ -129,22 +163,34 @@ class _Object:
         """Store the object; if nothing is pending any more, the next phase begins.
 
         `completed` is the address at which a lane of this instruction has completed a phase before, plus one.
-        A second phase there is one too many, of which the object keeps a mark for messages.
+        A second phase there is one too many, which the block's record keeps for messages.
         """
         code = self.code
         done = self.field(PENDING, COUNT_BITS).equals(0) & self.field(BYTES, BYTES_BITS).equals(0)
         if not allowed:
             self.demand(~done, 3)
-        fresh = (self.word & ~(((1 << COUNT_BITS) - 1) << PENDING)) | (self.field(0, COUNT_BITS) << PENDING)
-        if completed is not None:
-            again = completed.get().equals(self.address + 1)
-            fresh = fresh | (again.to(u64) << OVERRUN)
-        self.pointer.store(done.select(fresh ^ (1 << PHASE), self.word))
+        self.pointer.store(done.select(_next_phase(self.word), self.word))
         with code.when(done):
-            if completed is not None:
-                completed.set(self.address + 1)
             block = code.block
-            block.set(BlockRecord.phases, block.get(BlockRecord.phases) + 1)
+            if completed is not None:
+                with code.when(completed.get().equals(self.address + 1)):
+                    block.set(BlockRecord.overrun_at_once, self.host())
+                completed.set(self.address + 1)
+            _note_phase(code, block, self.word, self.host())
+
+
+def _next_phase(word: Value) -> Value:
+    """Return an object whose phase is complete in its next phase, whose parity is the other one."""
+    fresh = (word & ~(MOST << PENDING)) | ((word & MOST) << PENDING)
+    return (fresh | (Before.UNSEEN << BEFORE)) ^ (1 << PHASE)
+
+
+def _note_phase(code: Code, block: Record, word: Value, host: Value) -> None:
+    """Count a phase that is complete; keep the mbarrier if nobody has seen that the phase before was."""
+    block.set(BlockRecord.phases, block.get(BlockRecord.phases) + 1)
+    unseen = ((word >> BEFORE) & ((1 << BEFORE_BITS) - 1)).equals(Before.UNSEEN)
+    with code.when(unseen & block.get(BlockRecord.overrun).equals(0)):
+        block.set(BlockRecord.overrun, host)
 
 
 def lower(code: BlockCode, op: Op) -> None:
@@ -161,12 +207,14 @@ def lower(code: BlockCode, op: Op) -> None:
             if not rest:
                 raise op.unsupported("it names no count of arrivals")
             barrier.demand(rest[0].differs(0) & (rest[0] < MOST + 1), 1)
-            barrier.pointer.store(rest[0] | (rest[0] << PENDING) | (1 << READY))
+            barrier.pointer.store(rest[0] | (rest[0] << PENDING) | (Before.NONE << BEFORE))
         elif verb == "inval":
             barrier.known()
             barrier.pointer.store(code.constant(u64, 0))
         elif verb in ("expect_tx", "complete_tx"):
             barrier.known()
+            if verb == "expect_tx":
+                barrier.note_surplus()
             barrier.expect(rest[0] if verb == "expect_tx" else 0 - rest[0])
             barrier.complete()
         else:
@@ -174,6 +222,7 @@ def lower(code: BlockCode, op: Op) -> None:
             code.lane_write(op.operands[0], barrier.word, lane)
             count = code.constant(u64, 1)
             if op.has("expect_tx"):
+                barrier.note_surplus()
                 barrier.expect(rest[0])
             elif rest:
                 count = rest[0]
@@ -211,8 +260,12 @@ def _finished(code: BlockCode, op: Op, lane: Value) -> Value:
     asked = op.operands[2]
     now = barrier.word >> PHASE
     if op.has("parity"):
-        return now.differs(code.lane_read(asked, u32, lane).to(u64) & 1)
-    return now.differs(code.lane_read(asked, u64, lane) >> PHASE)
+        finished = now.differs(code.lane_read(asked, u32, lane).to(u64) & 1)
+    else:
+        finished = now.differs(code.lane_read(asked, u64, lane) >> PHASE)
+    with code.when(finished & barrier.field(BEFORE, BEFORE_BITS).equals(Before.UNSEEN)):
+        barrier.pointer.store(barrier.word ^ ((Before.UNSEEN ^ Before.SEEN) << BEFORE))
+    return finished
 
 
 def test_wait(code: BlockCode, op: Op) -> None:
@@ -238,7 +291,7 @@ def arrive_once(code: FunctionCode) -> None:
     """
     place = code.record("host").pointer(0, u64)
     word = place.load(0)
-    with code.when(((word >> READY) & 1).equals(0)):
+    with code.when(((word >> BEFORE) & ((1 << BEFORE_BITS) - 1)).equals(0)):
         code.give(1)
     pending = (word >> PENDING) & MOST
     with code.when(pending.equals(0)):
@@ -250,11 +303,9 @@ def _store_phase(code: FunctionCode, place: Pointer, word: Value) -> None:
     """Store an mbarrier object of a block; if nothing is pending any more, its next phase begins."""
     bytes_ = ((1 << BYTES_BITS) - 1) << BYTES
     done = (word & (bytes_ | MOST << PENDING)).equals(0)
-    fresh = (word & ~(MOST << PENDING)) | ((word & MOST) << PENDING)
-    place.store(done.select(fresh ^ (1 << PHASE), word))
+    place.store(done.select(_next_phase(word), word))
     with code.when(done):
-        block = Record(code, code["block"])
-        block.set(BlockRecord.phases, block.get(BlockRecord.phases) + 1)
+        _note_phase(code, Record(code, code["block"]), word, code["host"])
 
 
 @shared_routine("complete_bytes", ("block", "host", "bytes"), quickly=True)
@@ -265,7 +316,7 @@ def complete_bytes(code: FunctionCode) -> None:
     """
     place = code.record("host").pointer(0, u64)
     word = place.load(0)
-    with code.when(((word >> READY) & 1).equals(0)):
+    with code.when(((word >> BEFORE) & ((1 << BEFORE_BITS) - 1)).equals(0)):
         code.give(1)
     old = (word << (64 - BYTES - BYTES_BITS)).view(i64) >> (64 - BYTES_BITS)
     left, limit = old - code["bytes"], 1 << BYTES_BITS - 1

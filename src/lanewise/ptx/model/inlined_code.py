@@ -27,6 +27,9 @@ _TOKEN = re.compile(
     r"""//[^\n]* | /\*.*?\*/ | "(?:\\.|[^"\\])*" | '(?:\\.|[^'\\])+' | \b(?:asm|__asm__|__asm)\b | [()\n]""",
     re.DOTALL | re.VERBOSE,
 )
+#: The head of a loop that goes on until something has come, and how many lines before a line of it it may be.
+_LOOP = re.compile(r"\b(?:while\s*\(|do\b|for\s*\(\s*;\s*;)")
+_LINES_OF_LOOP = 3
 #: The lines of files as linecache has them, with those that are of asm statements.
 _KNOWN: dict[str, tuple[list[str], frozenset[int]]] = {}
 
@@ -54,6 +57,26 @@ def is_inline_ptx(name: str, line: int) -> bool:
     return line in _KNOWN[name][1]
 
 
+def is_waiting_loop(name: str, line: int) -> bool:
+    """Return whether a line of a file is in a short loop without a counter, if the file can be read."""
+    lines = linecache.getlines(name)[max(line - 1 - _LINES_OF_LOOP, 0) : line]
+    return bool(lines) and _is_in_loop("".join(lines[:-1]), lines[-1])
+
+
+def _is_in_loop(before: str, line: str) -> bool:
+    """Return whether a line is the head of a loop without a counter, or in one that begins shortly before.
+
+    >>> _is_in_loop("", "while (!try_wait(b, p));"), _is_in_loop("do {\\n", "  ok = try_wait(b, p);")
+    (True, True)
+    >>> _is_in_loop("while (x) {\\n}\\n", "f();"), _is_in_loop("", "for (int i = 0; i < 4; i++) f(i);")
+    (False, False)
+    """
+    if _LOOP.search(line):
+        return True
+    heads = [before[match.start() :] for match in _LOOP.finditer(before)]
+    return any(head.count("{") > head.count("}") for head in heads)
+
+
 def _asm_lines(text: str) -> frozenset[int]:
     """Return the lines of the asm statements of a source, from the word to the parenthesis that closes it.
 
@@ -76,8 +99,18 @@ def authors_line(chain: Sequence[tuple[str, int]]) -> tuple[str, int]:
     """Return the line that a message is about: of a place in the source, and the calls that inlined it.
 
     It is the first one that is in no library's header. An asm statement in another file than the kernel's is
-    passed over, too: it is an instruction in a function of its own, and its caller says what it is for.
+    passed over, too: it is an instruction in a function of its own, and its caller says what it is for. The
+    same holds for a function that repeats such an instruction until something has come.
     """
     own = [place for place in chain if not is_library_header(place[0])] or chain[-1:]
-    kernel = own[-1][0]
-    return next((place for place in own if place[0] == kernel or not is_inline_ptx(*place)), own[-1])
+    kernel, is_instruction = own[-1][0], False
+    for place in own:
+        if place[0] == kernel:
+            return place
+        if not is_inline_ptx(*place):
+            if not (is_instruction and is_waiting_loop(*place)):
+                return place
+            is_instruction = False
+        else:
+            is_instruction = True
+    return own[-1]

@@ -56,7 +56,7 @@ from lanewise.machine.checker.watch_code.watch_module import (
     load_long,
 )
 from lanewise.machine.program.memory_accesses import MBARRIER_BYTES
-from lanewise.machine.warp_ops.mbarrier import MOST, PENDING, READY
+from lanewise.machine.warp_ops.mbarrier import BEFORE, BEFORE_BITS, MOST, PENDING
 
 #: The bit of an mbarrier object that is its parity.
 PARITY_BIT = 63
@@ -79,7 +79,7 @@ def phase_of(barrier: FollowedBarrier, number: int) -> PhaseRecord:
 @inlined
 def is_initialised(word: int) -> bool:
     """Return whether a word of memory is an mbarrier object that is in use."""
-    return (word >> READY) & 1 != 0
+    return (word >> BEFORE) & ((1 << BEFORE_BITS) - 1) != 0
 
 
 # which mbarriers there are ----------------------------------------------------------------------------------
@@ -153,6 +153,15 @@ def phase_of_commit(home: BlockWatch, number: int, word: int) -> int:
     under_way = max(barrier.commits - (count - pending), 0)
     barrier.commits += 1
     return now if under_way < pending else now + 1 + (under_way - pending) // count
+
+
+@inlined
+def check_commit(
+    frame: WarpFrame, row: int, barrier: FollowedBarrier, phase: int, lane: int, word: int
+) -> None:
+    """Report a commit that arrives in a later phase: those under way complete this one without it."""
+    if (phase > barrier.phase) & (watch_of(frame.block).cluster_blocks == 1):
+        suspect(Suspicion.ARRIVAL_UNORDERED, frame, row, lane, barrier.offset, word & MOST, 0)
 
 
 @inlined

@@ -40,6 +40,7 @@ from lanewise.machine.checker.watch_code.proxy.async_operations import (
     word_of,
 )
 from lanewise.machine.checker.watch_code.proxy.phases import (
+    check_commit,
     check_initialised,
     follow_barrier,
     followed_barrier,
@@ -493,5 +494,6 @@ def commit_issued(frame: WarpFrame, operation: AsyncOperation) -> None:
         barrier.commit_row = operation.site * MOST_ROWS
         row, address = barrier.commit_row, operation.barrier_address
         check_initialised(frame, row, home, number, operation.lane, address)
+        check_commit(frame, row, barrier, commit.phase, operation.lane, load_long(operation.barrier))
     begin_epoch(frame)
     arrive_by_commit(frame, operation, home)
