@@ -13,6 +13,7 @@ from lanewise.machine import KernelFault
 from machine.tcgen05_products import (
     A_MATRIX,
     B_MATRIX,
+    COLUMNS,
     DESCRIPTOR,
     METADATA_COLUMN,
     METADATA_PLACE,
@@ -23,6 +24,7 @@ from machine.tcgen05_products import (
     ptx,
     random_case,
 )
+from machine.tensor_memory_kernels import fill
 
 PLAIN = {"ws": False, "cta_group": 1, "a_in_tensor_memory": False, "disabled": False, "adds": False}
 
@@ -175,11 +177,22 @@ def changed_numbers(random: np.random.Generator, case: Case) -> dict[int, int]:
     return {place: number & ~(((1 << width) - 1) << first) | field << first}
 
 
+@cache
+def without_values(blocks: int) -> lw.Module:
+    """The kernel of `compiled` that writes nothing to tensor memory before the product."""
+    written = ptx(compiled(blocks)[1], blocks)
+    bare = written.replace(fill("before", COLUMNS), "")
+    assert bare != written
+    return lw.load(bare)
+
+
+@pytest.mark.parametrize("filled", [True, False])
 @pytest.mark.parametrize("name", ["dense", "sparse", "scaled", "tf32", "masked", "pair"])
-def test_a_check_tells_the_fault_of_a_product_that_is_none(name: str) -> None:
+def test_a_check_tells_the_fault_of_a_product_that_is_none(name: str, filled: bool) -> None:
     """Whatever an operation was given, a check ends with findings; one is what stops the launch."""
     case, random = cases()[name], np.random.default_rng(7)
     module, statements = compiled(case.blocks)
+    module = module if filled else without_values(case.blocks)
     for changed in [{DESCRIPTOR: 0}, {DESCRIPTOR: 0xFFFFFFFF}, {D: 600}] + [
         changed_numbers(random, case) for _ in range(200 if EVERYTHING else 5)
     ]:

@@ -484,3 +484,29 @@ extern "C" __global__ void lanes_without_sums_added(const __half* a, const __hal
     y[T] = sum;  //!
     END(32)
 }
+
+// instruction descriptors ------------------------------------------------------------------------------------
+
+//@ tensor memory | tensor product | 1, 128 | f16[512], f16[512], f32[4096]=0 | N of the instruction descriptor is 0
+extern "C" __global__ void product_without_columns(const __half* a, const __half* b, float* y) {
+    BEGIN(32)
+    if (T == 0) {
+        multiply(d, TILE(sa), TILE(sb), SHAPE & ~(63 << 17), 0);  //-!
+        multiply(d, TILE(sa), TILE(sb), SHAPE, 0);  //+
+        commit(bar);
+    }
+    READ
+    END(32)
+}
+
+//@ tensor memory | tensor product | 1, 128 | f16[512], f16[512], f32[4096]=0 | M of the instruction descriptor is 0
+extern "C" __global__ void product_without_rows(const __half* a, const __half* b, float* y) {
+    BEGIN(32)
+    if (T == 0) {
+        multiply(d, TILE(sa), TILE(sb), SHAPE & ~(31 << 24), 0);  //-!
+        multiply(d, TILE(sa), TILE(sb), SHAPE, 0);  //+
+        commit(bar);
+    }
+    READ
+    END(32)
+}
