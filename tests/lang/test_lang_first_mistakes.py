@@ -205,3 +205,39 @@ def test_a_hint_of_python_is_not_added_to_that_of_the_library() -> None:
         lw.half  # noqa: B018, reading it is what raises
     assert raised.value.obj is None
     assert repr(scaled[(1, 2), 32]) == "<scaled[(1, 2), 32]>"
+
+
+WEIGHTS = {1: 2.0, 2: 3.0}
+
+
+@lw.kernel
+def looked_up_in_a_set(x: lw.Ptr[lw.f32], n: lw.i32):
+    if n in {1, 2, 3}:
+        x[0] = 1.0
+
+
+@lw.kernel
+def looked_up_in_a_dict(x: lw.Ptr[lw.f32], n: lw.i32):
+    x[0] = WEIGHTS.get(n, 0.0)
+
+
+@pytest.mark.parametrize("kernel", [looked_up_in_a_set, looked_up_in_a_dict], ids=lambda kernel: kernel.name)
+def test_values_of_a_kernel_are_no_keys(kernel: Any) -> None:
+    """Python would find none of them, and go on."""
+    with pytest.raises(
+        lw.LanewiseError, match=r"cannot look it up in a set or a dict\. Compare it with each"
+    ):
+        kernel[1, 1](X, 2)
+
+
+@lw.kernel
+def ones(x: lw.Ptr[lw.f32]):
+    x[lw.block_idx.x * 32 + lw.thread_idx.x] = 1.0
+
+
+def test_a_grid_that_was_refused_is_not_remembered_for_an_equal_one() -> None:
+    x = np.zeros(64, np.float32)
+    with pytest.raises(lw.LanewiseError, match=r"not 2\.0; // divides to an integer"):
+        ones[64 / 32, 32](x)
+    ones[2, 32](x)
+    assert (x == 1).all()

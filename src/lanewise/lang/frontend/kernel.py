@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import update_wrapper
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, overload
@@ -35,6 +34,15 @@ if TYPE_CHECKING:
 
 #: Configurations of a kernel that are remembered.
 _MOST_CONFIGURED = 1024
+
+
+def _is_of_integers(configuration: object) -> bool:
+    """Return whether a grid and block are integers and tuples of them alone."""
+    if type(configuration) is tuple:
+        return all(map(_is_of_integers, configuration))
+    return type(configuration) is int
+
+
 #: Modules that a kernel keeps: it is traced once for each arch and values of its Constexpr parameters.
 _MOST_MODULES = 256
 #: What launches a kernel in other libraries.
@@ -289,7 +297,7 @@ class Kernel:
             configured = ConfiguredKernel(self, configuration)
         if len(self._configured) >= _MOST_CONFIGURED:
             self._configured.clear()
-        with suppress(TypeError):
+        if _is_of_integers(configuration):  # Python finds 2.0, which is refused, where 2 is looked up
             self._configured[configuration] = configured
         return configured
 

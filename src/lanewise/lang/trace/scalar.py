@@ -214,7 +214,10 @@ class Scalar(_Base):
         raise current().error(f"round() of {describe(self)}: lw.round, or .to(lw.i32, rounding='rn')")
 
     def __hash__(self) -> int:
-        return id(self)
+        raise current().error(
+            f"{describe(self)} is known only when the kernel runs: Python cannot look it up in a set or a "
+            "dict. Compare it with each value (`(n == 1) | (n == 2)`), or index an array that the host makes"
+        )
 
     def __eq__(self, other: object) -> Any:
         return self._compare("eq", other)
