@@ -22,14 +22,15 @@ MISTAKES = {
         ("one_block", "pairs"),
         "full.wait(state)",
         "barrier",
-        r"issue the copies that bring the other \d+ bytes \(copies: [^)]+:\d+\), or announce",
+        r"issue the copies that bring the other \d+ bytes \(copies: [^)]+:\d+\)"
+        "(, or announce|: those of other blocks)",
     ),
     "both blocks of a pair issue": (
         {"if (rank == 0) & (warp == MULTIPLIER)": "if (warp == MULTIPLIER)"},
         ("pairs",),
         "full.wait(state)",
         "barrier",
-        r"let the first block of the pair \(even rank\) alone wait for full\[0\] and issue what follows",
+        r"let the first block of the pair \(even rank\) alone wait for its full\[0\] and issue what follows",
     ),
     "an epilogue that does not wait": (
         {"        done.wait(done.consumer_state())\n": "", "            done.wait(reading)\n": ""},

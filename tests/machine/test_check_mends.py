@@ -589,7 +589,7 @@ def test_the_first_block_of_a_pair_alone_waits_also_after_an_even_number_of_phas
     assert checked(PAIR, 0, 2, 32, np.zeros(32, np.int32), 1, arch="sm_100a") == []
     last = checked(PAIR, 1, 2, 32, np.zeros(32, np.int32), 1, arch="sm_100a")[-1]
     assert last.mend == (
-        "let the first block of the pair (even rank) alone wait for full of the block of rank 1 and issue "
+        "let the first block of the pair (even rank) alone wait for its full and issue "
         f"what follows ({folder}/k.cu:13): the mbarrier of that block counts what arrives and what the "
         "copies bring"
     )

@@ -435,9 +435,10 @@ def _mend_of_pair(graph: WaitGraph, barrier: LackingBarrier, name: str) -> str:
         )
     products = [op for op in launch.compiled.program.sites if op.record.multiplies and op.has("cta_group::2")]
     issue = f" and issue what follows ({_lines(launch, products)})" if products else ""
+    variable, _, _ = name.partition(" of the block")
     return (
-        f"let the first block of the pair (even rank) alone wait for {name}{issue}: the mbarrier of that "
-        "block counts what arrives and what the copies bring"
+        f"let the first block of the pair (even rank) alone wait for its {variable}{issue}: the mbarrier of "
+        "that block counts what arrives and what the copies bring"
     )
 
 
