@@ -441,7 +441,7 @@ MISTAKES = {
     too_few_values_to_print: "the text has 2 conversions, for 1 values",
     integer_printed_as_a_float: "%f does not print the i32 value: write %d",
     math_of_python: "lw.sqrt, lw.exp and other functions of lw take the place of Python's math",
-    dictionary_of_python: "Python raised while tracing: KeyError",
+    dictionary_of_python: "cannot look it up in a set or a dict",
     instruction_of_a_later_arch: "legal on sm_90 and later",
 }
 

@@ -12,7 +12,7 @@ from lanewise.machine.abi import BlockRecord
 from lanewise.machine.analysis.pointer_provenance import AddressSources
 from lanewise.machine.analysis.reaching_definitions import ReachingDefinitions
 from lanewise.machine.program.basic_blocks import successors
-from lanewise.machine.program.instruction_record import Level, Size, Waits
+from lanewise.machine.program.instruction_record import Order, Size, Waits
 from lanewise.machine.program.operands import ResolvedOperand
 from lanewise.machine.program.ops import Op
 from lanewise.machine.runtime.fault_report import value_in_lane
@@ -125,7 +125,7 @@ class WaitGraph:
             return any(senders & self.coming(lane) for lane in lanes)
         if reason == abi.WAITS_FOR_CLUSTER:
             return any(
-                op.record.level is Level.CLUSTER and op.opcode == "barrier"
+                op.record.orders is Order.CLUSTER_ARRIVAL or op.record.waits is Waits.CLUSTER
                 for lane in lanes
                 for op in self.coming(lane)
             )
