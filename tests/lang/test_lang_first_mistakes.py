@@ -241,3 +241,12 @@ def test_a_grid_that_was_refused_is_not_remembered_for_an_equal_one() -> None:
         ones[64 / 32, 32](x)
     ones[2, 32](x)
     assert (x == 1).all()
+
+
+def test_a_kernel_is_no_coroutine() -> None:
+    @lw.kernel
+    async def waits(x: lw.Ptr[lw.f32]):
+        x[0] = 1.0
+
+    with pytest.raises(lw.LanewiseError, match="defined with `def`, not with `async def`"):
+        waits[1, 1](X)

@@ -103,7 +103,8 @@ def request_of(
     right = _as_matrices(right, right.shape[:1] if len(right.shape) == 1 else (), at=1)
     (m, k), (k_of_b, n) = left.shape[-2:], right.shape[-2:] if kept is None else shape_b
     if k != k_of_b:
-        mend = ": pass b.T" if len(shape_b) == 2 and k == n else ""
+        transposed = "pass b.T" if kept is None else "make b of the transposed matrix"
+        mend = f": {transposed}" if len(shape_b) == 2 and k == n else ""
         raise LanewiseError(
             f"a has shape {shape_a} and b {shape_b}: the last axis of a has {k} elements and "
             f"{'the only axis' if len(shape_b) == 1 else 'the last but one'} of b {k_of_b}; they must agree"

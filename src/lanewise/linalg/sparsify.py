@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
@@ -48,7 +49,7 @@ class OnDevice(NamedTuple):
         return cls(values, metadata, places[0].address, places[1].address)
 
 
-class MatrixInTwoArrays:
+class MatrixInTwoArrays(ABC):
     """A K by N matrix that lies in two arrays: values, and their places or scales."""
 
     def __init__(self, shape: tuple[int, int], fmt: Format, kind: tuple[object, ...]) -> None:
@@ -64,9 +65,9 @@ class MatrixInTwoArrays:
         """The elements of a column."""
         return self.shape[0]
 
+    @abstractmethod
     def parts(self) -> tuple[Array, Array]:
         """Return both arrays in host memory, as they lie on a GPU."""
-        raise NotImplementedError
 
     def on_device(self, like: View) -> OnDevice:
         """Return the matrix on the GPU of an array, in memory of the array's library; it is copied once."""

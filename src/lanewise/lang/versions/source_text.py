@@ -66,6 +66,8 @@ class SourceText:
             )
         if self.code.co_name == "<lambda>":
             raise self.error("a kernel is a function defined with `def`, not a lambda", first)
+        if self.code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+            raise self.error("a kernel is a function defined with `def`, not with `async def`", first)
         definition = _parsed(_indented_below(self.lines, first), first) or _parsed(self._block(first), first)
         if definition is None or not self._is_of_code():
             raise self.error(
