@@ -121,6 +121,38 @@ extern "C" __global__ void sums_read_as_a_factor(const __half* a, const __half* 
     END(128)
 }
 
+//@ tensor memory | uninitialised | 1, 128 | f16[512], f16[512], f32[4096]=0 | one warp stores its rows of A over the first product's sums, and all warps load rows of D; in the right one it alone does
+extern "C" __global__ void factor_in_the_rows_of_one_warp(const __half* a, const __half* b, float* y) {
+    BEGIN(128)
+    if (T == 0) {
+        multiply(d + 64, TILE(sa), TILE(sb), SHAPE, 0);
+        commit(more);
+    }
+    wait(more, 0);
+    fence_after_sync();
+    if (WARP == 0) {
+        load_lanes(x, mine + 64);
+        wait_loads();
+        for (int i = 0; i < 32; i++) x[i] = 0x3c003c00;
+        store_lanes(mine + 64, x);
+        wait_stores();
+    }
+    MEET
+    if (T == 0) {
+        multiply_from_lanes(d, d + 64, TILE(sb), SHAPE, 0);
+        commit(bar);
+    }
+    wait(bar, 0);
+    fence_after_sync();
+    {  //-
+    if (WARP == 0) {  //+
+        load_lanes(x, mine);  //!
+        wait_loads();
+        for (int i = 0; i < 32; i++) y[T * 32 + i] = __uint_as_float(x[i]);
+    }
+    END(128)
+}
+
 //@ tensor memory | tensor memory | 1, 128 | f16[512], f16[512], f32[4096]=0 | the scale factors of A are read from another product's sums
 extern "C" __global__ void sums_read_as_scales(const __half* a, const __half* b, float* y) {
     BEGIN(128)

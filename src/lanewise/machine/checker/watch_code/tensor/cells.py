@@ -202,12 +202,16 @@ def note_cell(cell: TensorCell, epoch: int, who: int, flags: int, extent: int) -
 
 
 @compiled()
-def groups_without_value(home: BlockWatch, groups: int, first: int, columns: int) -> int:
-    """Return those of some groups of lanes, as bits, in which one of some columns was never written."""
-    missing = 0
+def groups_without_value(home: BlockWatch, groups: int, first: int, columns: int, flags: int) -> int:
+    """Return those of some groups of lanes, as bits, in which one of some columns was never written.
+
+    Sums of a product are no value of an operand that is not read from sums.
+    """
+    missing, no_sums = 0, flags & TensorFlag.NO_SUMS != 0
     for group in set_bits(groups & EVERY_GROUP):
         for column in range(first, min(first + columns, TENSOR_COLUMNS)):
-            if tensor_cell(home, group, column).written < home.start:
+            cell = tensor_cell(home, group, column)
+            if (cell.written < home.start) | (no_sums & (cell.extent & EXTENT_SUMS != 0)):
                 missing = missing | (1 << group)
     return missing
 

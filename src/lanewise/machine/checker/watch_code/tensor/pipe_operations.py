@@ -204,7 +204,7 @@ def look_at_product(
         if form & KIND_BITS != TF32:  # sums of 32 bits lie as an A of 32 bits does
             of_a = of_a | unless_own_sums(a & COLUMN_MASK, of_k, sums, columns)
         if form & WS == 0:
-            hollow = groups_without_value(home, groups, a & COLUMN_MASK, of_k)
+            hollow = groups_without_value(home, groups, a & COLUMN_MASK, of_k, of_a)
         # Rows of A without a value give such rows of D, which nobody may read; if all are so, A is missing.
         hollow = hollow if hollow != groups else 0
         look_at_cells(frame, row, home, groups & ~hollow, a & COLUMN_MASK, of_k, epoch, me, of_a)
