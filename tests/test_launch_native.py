@@ -18,18 +18,19 @@ last = c_uint64()
 def compiled(launch: Any) -> Callable[[tuple[Any, ...], int], int]:
     """A launch of kernel 99, named 7, with one s64 and one u32 parameter."""
     parameters = [native.parameter("q", int), native.parameter("I4x", int)]
-    places = native.LaunchPlaces(
+    made = native.compiled_launch(
+        [each for each in parameters if each is not None],
+        bytes(56),
+        ordinal=0,
         read=1,  # not called: no parameter is an array
         launch=ctypes.cast(launch, c_void_p).value or 0,
         current=0,
         context=0,
         function=99,
-        ordinal=0,
         low_bits=0,
         last=addressof(last),
         name=7,
     )
-    made = native.compiled([each for each in parameters if each is not None], bytes(56), places)
     if made is None:
         pytest.skip("this Python has no launches in machine code")
     return made

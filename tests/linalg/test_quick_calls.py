@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from lanewise.jit.restricted_python import compiled
 from lanewise.linalg.launch import quick_call
-from lanewise.linalg.launch.quick_call import QUICK_TEXT, QuickCalls
+from lanewise.linalg.launch.quick_call import QuickCalls
 
 if find_spec("torch") is None:
     pytest.skip("torch is not installed", allow_module_level=True)
@@ -106,11 +107,16 @@ def test_kinds_tell_calls_apart() -> None:
     assert kind(a, b, None, row, None, *nothing, None) == b""
 
 
+@compiled()
+def seven(seen: int, more: int) -> int:
+    """Return a hash that is the same for all."""
+    return 7
+
+
 def test_calls_with_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """The hash only says where to look: with one hash for all, each call still makes its own launches."""
-    text = QUICK_TEXT.replace("ret i64 %mixed", "ret i64 7")
-    assert text != QUICK_TEXT
-    monkeypatch.setattr(quick_call, "QUICK_TEXT", text)
+    monkeypatch.setattr(quick_call, "mixed", seven)
+    monkeypatch.setattr(quick_call, "_PROGRAM", "quick call with one hash")
     quick_call._program.cache_clear()
     try:
         driver = Driver()
