@@ -13,7 +13,7 @@ from lanewise.errors import LanewiseError
 from lanewise.formats import f32
 from lanewise.linalg.arrays import Array
 from lanewise.linalg.kernels.attention.sizes import HEAD_SIZES, AttentionCall, Sizes
-from lanewise.linalg.launch.repeat import CALLS, remember
+from lanewise.linalg.launch.known_calls import CALLS, remember
 from lanewise.linalg.operands import View, empty, overlap, require_own_elements, view_of
 from lanewise.tracebacks import short_traceback
 

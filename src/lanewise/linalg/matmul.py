@@ -14,7 +14,7 @@ from lanewise.linalg.arrays import Array, Scale
 from lanewise.linalg.block_scaling import BlockScaledMatrix, SwizzledScales
 from lanewise.linalg.epilogue_function import EpilogueFunction
 from lanewise.linalg.int4_matmul import product as int4_product
-from lanewise.linalg.launch.repeat import REPEATS, known_call, repeated
+from lanewise.linalg.launch.known_calls import NATIVE_CALLS, known_call, repeated
 from lanewise.linalg.operands import with_items
 from lanewise.linalg.options import Options, options_of, require_keywords
 from lanewise.linalg.plan import Plan
@@ -51,7 +51,7 @@ def _machine_code_first(function: _Call) -> _Call:
         try:
             if by_position:
                 raise too_many_arguments(function, (a, b, *by_position))
-            if REPEATS:
+            if NATIVE_CALLS:
                 result = repeated(a, b, out, bias, activation, more)
                 if result is not None:
                     return result

@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from lanewise.errors import LanewiseError
-from lanewise.linalg.launch.repeat import forget
+from lanewise.linalg.launch.known_calls import forget
 from lanewise.linalg.matmul import is_scattered, matmul
 from lanewise.linalg.operand_copies import with_copies
 from lanewise.linalg.options import options_of

@@ -458,7 +458,7 @@ def _program() -> machine_code.Program | None:
 # calls of Python --------------------------------------------------------------------------------------------
 
 
-class QuickCalls:
+class NativeCalls:
     """Calls that machine code makes: `call(a, b, out)` returns the result, None, or a status."""
 
     def __init__(
