@@ -138,7 +138,7 @@ class DLTensor(RecordLayout):
 
 
 class LaunchConfig(RecordLayout):
-    """CUlaunchConfig."""
+    """The driver's CUlaunchConfig, in words."""
 
     grid_block_shared = field(8, 4)
     stream = field()
@@ -182,7 +182,7 @@ def stack_words(count: int) -> Words:
 
 @inlined
 def copy_words(target: Words, source: Words, count: int) -> None:
-    """Copy words."""
+    """Copy words that lie apart from the target."""
     for n in range(count):
         target.words[n] = source.words[n]
 

@@ -415,7 +415,7 @@ def launched(caller: Caller, call: Call, out: int, operands: Operands, stream: i
 
 @compiled()
 def left_to_python(caller: Caller) -> int:
-    """Return None."""
+    """Return None, so that Python makes the call."""
     Py_IncRef(caller.none)
     return caller.none
 
