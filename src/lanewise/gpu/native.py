@@ -251,21 +251,24 @@ def words_of(words: Iterable[int]) -> ctypes.Array[c_uint64]:
     return (c_uint64 * max(len(given), 1))(*given)
 
 
-def record_of(layout: type[RecordLayout], **fields: int) -> ctypes.Array[c_uint64]:
-    """Return a record in memory; all of its fields are words."""
+def record_of(
+    layout: type[RecordLayout], *held: object, **fields: int | ctypes.Array[Any]
+) -> ctypes.Array[c_uint64]:
+    """Return a record in memory, whose fields are words, or point to arrays; it keeps these and `held`."""
     assert fields.keys() == layout.FIELDS.keys(), layout
-    return words_of(fields[name] for name in layout.FIELDS)
+    given = (fields[name] for name in layout.FIELDS)
+    record = words_of(ctypes.addressof(each) if isinstance(each, ctypes.Array) else each for each in given)
+    vars(record)["held"] = fields, held
+    return record
 
 
-def made(
-    program: machine_code.Program, name: str, record: ctypes.Array[c_uint64], held: tuple[object, ...]
-) -> Any:
-    """Return a function of a program as one of Python's, with its record; it keeps `held` alive."""
+def made(program: machine_code.Program, name: str, record: ctypes.Array[c_uint64]) -> Any:
+    """Return a function of a program as one of Python's, with its record."""
     method = _Method(name.encode(), program.place(name), _FASTCALL, None)
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.argtypes, make.restype = (c_void_p, py_object, c_void_p), py_object
     address = _Table(ctypes.addressof(record))
-    address.held = (record, method, program, held)
+    address.held = (record, method, program)
     return make(ctypes.addressof(method), address, None)
 
 
@@ -512,15 +515,11 @@ def compiled_launch(
     if program is None or not places["read"]:
         return None
     rows = words_of(word for kind, type_, low, high in parameters for word in (kind, id(type_), low, high))
-    settings = ctypes.create_string_buffer(config, LaunchConfig.BYTES)
     array_name, encoded_name = "array", "encoded"
     record = record_of(
-        LaunchRecord, **places, device=_CUDA | ordinal << 32, config=ctypes.addressof(settings),
-        parameters=ctypes.addressof(rows), count=len(parameters), array_name=id(array_name),
-        encoded_name=id(encoded_name),
+        LaunchRecord, parameters, array_name, encoded_name, **places, device=_CUDA | ordinal << 32,
+        config=ctypes.create_string_buffer(config, LaunchConfig.BYTES), parameters=rows,
+        count=len(parameters), array_name=id(array_name), encoded_name=id(encoded_name),
     )  # fmt: skip
-    types = tuple(type_ for _, type_, _, _ in parameters)
-    launching: Callable[[tuple[object, ...], int], int] = made(
-        program, "launch", record, (rows, settings, types, array_name, encoded_name)
-    )
+    launching: Callable[[tuple[object, ...], int], int] = made(program, "launch", record)
     return launching

@@ -59,8 +59,8 @@ if TYPE_CHECKING:
 #: the metadata behind it.
 _OUT, _ADDED, _MEMORY, _METADATA = 2, 4, 8, 11
 _OTHER_KEYWORDS, _METADATA_ARGUMENT = 8, 9
-#: Operands that a call may have, and all numbers of them; how many objects a record needs.
-_OPERANDS, _OPERAND_NUMBERS, _HELD = 8, 16, 6
+#: Operands that a call may have, and all numbers of them.
+_OPERANDS, _OPERAND_NUMBERS = 8, 16
 #: How many arguments there are: a, b and out alone; other operands and the number of the keywords as well;
 #: and a sparse b's metadata.
 _PLAIN, _FULL, _SPARSE = 3, 9, 10
@@ -484,16 +484,14 @@ class NativeCalls:
         self.kind: Callable[..., bytes] = lambda *_: b""
         self.call: Callable[..., Any] = lambda *_: None
         if program is not None and self.possible:
-            gradient, nothing, kinds = "requires_grad", (), words_of(map(id, types))
+            gradient, nothing = "requires_grad", ()
             record = record_of(
-                Caller, read=read, stream=stream, none=id(None), true=id(True), launch=launch,
-                capturing=capturing, last=last, empty=id(empty), requires_grad=id(gradient),
-                recording=id(recording), nothing=id(nothing), slots=ctypes.addressof(self._slots),
-                mask=_ROOM - 1, types=ctypes.addressof(kinds), type_count=len(types),
+                Caller, types, empty, gradient, recording, nothing, read=read, stream=stream, none=id(None),
+                true=id(True), launch=launch, capturing=capturing, last=last, empty=id(empty),
+                requires_grad=id(gradient), recording=id(recording), nothing=id(nothing), slots=self._slots,
+                mask=_ROOM - 1, types=words_of(map(id, types)), type_count=len(types),
             )  # fmt: skip
-            held = (tuple(types), empty, gradient, recording, nothing, kinds, self._slots)
-            self.kind = made(program, "kind", record, held)
-            self.call = made(program, "quick", record, held)
+            self.kind, self.call = made(program, "kind", record), made(program, "quick", record)
 
     def add(
         self, arguments: Sequence[object], launches: Sequence[RecordedLaunch], device: int, name: int,
@@ -511,17 +509,15 @@ class NativeCalls:
         if not kind:
             return
         records = [launch_record(launch) for launch in launches]
-        pointers = words_of(ctypes.addressof(record) for record, _ in records)
         all_extents = [*extents, *[None] * (_OPERANDS - len(extents))]
-        bytes_ = words_of(byte for extent in all_extents for byte in extent or (0, 0))
         stream, address, memory = counting or (0, 0, None)
-        *key_words, hash_ = struct.unpack(f"<{len(kind) // 8}Q", kind)
-        key = words_of(key_words)
+        *key, hash_ = struct.unpack(f"<{len(kind) // 8}Q", kind)
         record = record_of(
-            Call, device=device, name=name, result=id(result),
+            Call, records, result, workspace, memory, device=device, name=name, result=id(result),
             workspace=0 if workspace is None else id(workspace), counts=int(counting is not None),
-            counting_stream=stream, counting_address=address, extents=ctypes.addressof(bytes_),
-            adds_out=int(adds_out), key=ctypes.addressof(key), launches=ctypes.addressof(pointers),
+            counting_stream=stream, counting_address=address,
+            extents=words_of(byte for extent in all_extents for byte in extent or (0, 0)),
+            adds_out=int(adds_out), key=words_of(key), launches=words_of(map(ctypes.addressof, records)),
             launch_count=len(records),
         )  # fmt: skip
         with self._adding:
@@ -533,8 +529,8 @@ class NativeCalls:
                 while self._slots[2 * place]:  # taken, by a call with another key
                     place = (place + 1) % _ROOM
             self._taken[kind] = place
-            before = self._kept.get(kind, ())[:_HELD]  # another thread may be launching it
-            self._kept[kind] = (record, (records, pointers), bytes_, result, workspace, (memory, key), before)
+            before = self._kept.get(kind, ())[:1]  # another thread may be launching it
+            self._kept[kind] = (record, *before)
             self._slots[2 * place + 1] = ctypes.addressof(record)
             self._slots[2 * place] = hash_
 
@@ -544,15 +540,13 @@ class NativeCalls:
         self._before, self._kept, self._taken = self._kept, {}, {}
 
 
-def launch_record(launch: RecordedLaunch) -> tuple[ctypes.Array[c_uint64], object]:
-    """Return what `launch_one` reads of a launch, and what has to live as long."""
+def launch_record(launch: RecordedLaunch) -> ctypes.Array[c_uint64]:
+    """Return what `launch_one` reads of a launch."""
     values, offsets, config, changes = launch.parts()
     content = words_of(struct.unpack(f"<{-(-len(values) // 8)}Q", values + bytes(-len(values) % 8)))
-    places, rows = words_of(offsets), words_of(number for change in changes for number in change)
-    settings = ctypes.create_string_buffer(config, LaunchConfig.BYTES)
-    record = record_of(
-        Launch, values=ctypes.addressof(content), value_words=len(content), parameters=len(offsets),
-        offsets=ctypes.addressof(places), config=ctypes.addressof(settings), changes=len(changes),
-        changed=ctypes.addressof(rows), function=launch.kernel.function,
+    return record_of(
+        Launch, launch, values=content, value_words=len(content), parameters=len(offsets),
+        offsets=words_of(offsets), config=ctypes.create_string_buffer(config, LaunchConfig.BYTES),
+        changes=len(changes), changed=words_of(number for change in changes for number in change),
+        function=launch.kernel.function,
     )  # fmt: skip
-    return record, (content, places, settings, rows, launch)
