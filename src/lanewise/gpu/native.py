@@ -13,7 +13,7 @@ from ctypes import c_char_p, c_int, c_uint64, c_void_p, py_object
 from functools import cache
 from typing import Any, ParamSpec, TypeVar
 
-from lanewise.jit import ir, machine_code
+from lanewise.jit import ir, llvm_library, machine_code
 from lanewise.jit.compiled_functions import (
     Argument,
     Function,
@@ -230,10 +230,8 @@ def load(name: str, *functions: Function[..., int]) -> machine_code.Program | No
     """
     if sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
         return None
-    from llvmlite import binding as llvm
-
     for symbol in _FROM_PYTHON:
-        llvm.add_symbol(symbol, ctypes.cast(getattr(ctypes.pythonapi, symbol), c_void_p).value or 0)
+        llvm_library.add_symbol(symbol, ctypes.cast(getattr(ctypes.pythonapi, symbol), c_void_p).value or 0)
 
     def write() -> str:
         library = Library(name)
