@@ -6,6 +6,6 @@ from lanewise.ptx.tools.runtime_compiler import load
 
 
 def need_nvrtc() -> None:
-    """Skip the test that calls this, unless NVRTC is installed: with cuda.bindings, or as a library alone."""
+    """Skip the test that calls this, unless NVRTC is installed."""
     if load(13) is None:
         pytest.skip("NVRTC is not installed (extra `cuda`)")

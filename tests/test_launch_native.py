@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import struct
 import weakref
 from collections.abc import Callable
 from ctypes import addressof, c_int, c_uint64, c_void_p
@@ -15,21 +16,23 @@ Launch = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_void_p)
 last = c_uint64()
 
 
-def compiled(launch: Any) -> Callable[[tuple[Any, ...], int], int]:
-    """A launch of kernel 99, named 7, with one s64 and one u32 parameter."""
-    parameters = [native.parameter("q", int), native.parameter("I4x", int)]
-    places = native.LaunchPlaces(
+def compiled(
+    launch: Any, codes: tuple[tuple[str, type], ...] = (("q", int), ("I4x", int)), **handles: int
+) -> Callable[[tuple[Any, ...], int], int]:
+    """A launch of kernel 99, named 7, with one s64 and one u32 parameter unless others are given."""
+    parameters = [native.parameter(code, type_) for code, type_ in codes]
+    made = native.compiled_launch(
+        [each for each in parameters if each is not None],
+        bytes(56),
+        ordinal=0,
         read=1,  # not called: no parameter is an array
         launch=ctypes.cast(launch, c_void_p).value or 0,
-        current=0,
-        context=0,
+        **{"current": 0, "context": 0, **handles},
         function=99,
-        ordinal=0,
         low_bits=0,
         last=addressof(last),
         name=7,
     )
-    made = native.compiled([each for each in parameters if each is not None], bytes(56), places)
     if made is None:
         pytest.skip("this Python has no launches in machine code")
     return made
@@ -51,6 +54,41 @@ def test_numbers_and_the_stream_arrive() -> None:
     for unfit in ((41, 1 << 32), (2.5, 2), (41,), (1 << 63, 2)):
         assert made(unfit, 5) == native.NOT_TAKEN
     assert len(seen) == 1
+
+
+def test_numbers_become_the_types_of_parameters() -> None:
+    """Bits of each C type, also of -1, which Python's C interface answers for an error as well."""
+    seen: list[bytes] = []
+
+    @Launch  # type: ignore[untyped-decorator]  # a type of ctypes
+    def launch(config: int, function: int, values: int, _: int) -> int:
+        seen[:] = [ctypes.string_at(each, 8) for each in (c_uint64 * 3).from_address(values)]
+        return 0
+
+    made = compiled(launch, (("b7x", int), ("f4x", float), ("d", float)))
+    for numbers in ((-1, -1.0, -1.0), (-128, 0.1, 0.1), (127, 3.5e38, -0.0)):
+        assert made(numbers, 5) == 0
+        wanted = [struct.pack("<q", numbers[0]), struct.pack("<d", numbers[2])]
+        assert [seen[0], seen[2]] == wanted
+        assert struct.unpack("<f", seen[1][:4])[0] == ctypes.c_float(numbers[1]).value
+    for unfit in ((128, 1.0, 1.0), (-129, 1.0, 1.0), (True, 1.0, 1.0), (1, 1, 1.0)):
+        seen.clear()
+        assert made(unfit, 5) == native.NOT_TAKEN and not seen
+
+
+def test_only_the_current_context_is_launched_on() -> None:
+    context = c_uint64(11)
+
+    @ctypes.CFUNCTYPE(c_int, c_void_p)  # type: ignore[untyped-decorator]  # a type of ctypes
+    def current(place: int) -> int:
+        c_uint64.from_address(place).value = context.value
+        return 0
+
+    launch = Launch(lambda *_: 0)
+    made = compiled(launch, current=ctypes.cast(current, c_void_p).value or 0, context=11)
+    assert made((1, 2), 0) == 0
+    context.value = 12
+    assert made((1, 2), 0) == native.NOT_TAKEN
 
 
 @pytest.mark.usefixtures("only_new_objects")

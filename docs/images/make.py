@@ -164,7 +164,7 @@ LIFE = (
 #: call that was made before does it again.
 WALK = (
     ("lw.matmul(a, b, …)", "matmul.py", "Options: every keyword, once", True),
-    ("a call that was made before?", "launch/repeat.py", "then addresses alone go to its launches", True),
+    ("a call that was made before?", "launch/known_calls.py", "then only addresses go to its launches", True),
     ("look at the array", "operands.py", "View: address, shape, strides, format", False),
     ("hold it to the rules", "rules.py", "Problem: an Operand each, k_major, leading", False),
     ("choose a plan", "planning/planner.py", "Plan: family, tile, stages, cluster, split", False),

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
         make_tmem_warp_partitioner,
         make_utccp_copy,
     )
+    from lanewise.autotuning import AutotunedKernel, autotune
+    from lanewise.benchmarking import Timing, benchmark
     from lanewise.isa.asynchronous import (
         AsyncInstruction,
         InstructionDescriptor,
@@ -55,7 +57,6 @@ if TYPE_CHECKING:
     from lanewise.ptx.textures import surface, texture
     from lanewise.tensor_maps import encode_im2col, encode_tiled, tensor_map
     from lanewise.traces.trace import trace
-    from lanewise.tuning import AutotunedKernel, Timing, autotune, benchmark
     from lanewise.virtual_gpu.session import virtual_gpu
 else:
     from lanewise.formats import (
@@ -106,8 +107,8 @@ _HOMES = {
     "linalg.tune": "tune",
     "isa.sparsity": "prune_2_4",
     "traces.trace": "trace",
-    "tuning.autotuning": "AutotunedKernel autotune",
-    "tuning.benchmarking": "Timing benchmark",
+    "autotuning": "AutotunedKernel autotune",
+    "benchmarking": "Timing benchmark",
 }
 _LATER = {name: home for home, names in _HOMES.items() for name in names.split()}
 

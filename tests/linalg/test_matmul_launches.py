@@ -10,14 +10,15 @@ import pytest
 import lanewise as lw
 from lanewise.gpu import device
 from lanewise.isa.tensor_map import decode
-from lanewise.linalg.launch import prepare, repeat
+from lanewise.linalg.launch import known_calls, prepare
 from lanewise.linalg.launch.device_view import DeviceView
-from lanewise.linalg.launch.repeat import CallKind, KnownCall, kind_of_tensor
+from lanewise.linalg.launch.known_calls import CallKind, KnownCall, kind_of_tensor
 from lanewise.linalg.matmul import product
+from lanewise.linalg.matrix_in_two_arrays import OnDevice
 from lanewise.linalg.operands import View
 from lanewise.linalg.options import NO_SETTINGS, Options
 from lanewise.linalg.rules import request_of
-from lanewise.linalg.sparsify import OnDevice, SparseMatrix
+from lanewise.linalg.sparsify import SparseMatrix
 
 MULTIPROCESSORS, MAJOR, MINOR, MOST_SHARED = 16, 75, 76, 97
 
@@ -144,22 +145,22 @@ def test_calls_with_a_sparse_matrix_are_found_again(monkeypatch: pytest.MonkeyPa
 
     added: list[list[Any]] = []
     calls: Any = SimpleNamespace(add=lambda arguments, *_: added.append(arguments), call=lambda *given: given)
-    monkeypatch.setattr(repeat, "REPEATS", [calls])
-    monkeypatch.setattr(repeat, "_NUMBERS", {})
+    monkeypatch.setattr(known_calls, "NATIVE_CALLS", [calls])
+    monkeypatch.setattr(known_calls, "_NUMBERS", {})
     context: Any = SimpleNamespace(numbered=lambda name: 0)
     made.context, made.quick_empty, made.calls = context, torch.empty_strided, 8
     prepared.launches[0].kernel.name = "sparse"
-    assert repeat.repeated(a, one, None, None, None, {}) is None
+    assert known_calls.repeated(a, one, None, None, None, {}) is None
     CallKind((), NO_SETTINGS, made).offer(a, one, Options())
     for matrix in (one, other):
-        found = repeat.repeated(a, matrix, None, None, None, {})
+        found = known_calls.repeated(a, matrix, None, None, None, {})
         there = matrix.copies["torch", 0]
         assert found[1] is there.values and found[-1] is there.metadata and found[-2] == added[0][-2]
     assert len(found) == len(added[0]) == 10
     for matrix in different:
-        assert repeat.repeated(a, matrix, None, None, None, {}) is None
-    assert repeat.repeated(a, one, None, None, "relu", {}) is None
-    assert repeat.repeated(a, one, None, None, None, {"alpha": 2.0}) is None
+        assert known_calls.repeated(a, matrix, None, None, None, {}) is None
+    assert known_calls.repeated(a, one, None, None, "relu", {}) is None
+    assert known_calls.repeated(a, one, None, None, None, {"alpha": 2.0}) is None
 
 
 class OnGpu:
@@ -194,9 +195,9 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Let tensors of the class above count as torch's; nothing is remembered."""
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda ordinal: 7, raising=False)
-    monkeypatch.setattr(repeat, "plain_tensors", lambda: (OnGpu,))
-    for name, value in (("CALLS", {}), ("_NUMBERS", {}), ("REPEATS", [])):
-        monkeypatch.setattr(repeat, name, value)
+    monkeypatch.setattr(known_calls, "plain_tensors", lambda: (OnGpu,))
+    for name, value in (("CALLS", {}), ("_NUMBERS", {}), ("NATIVE_CALLS", [])):
+        monkeypatch.setattr(known_calls, name, value)
     return torch
 
 
@@ -208,7 +209,7 @@ def remembered(a: OnGpu, b: OnGpu, **keywords: Any) -> Noted:
 
     given = {name: in_host_memory(value) for name, value in keywords.items()}
     request = request_of(a.tensor, b.tensor, Options(**given))
-    kind, noted = repeat.known_call(a, b, Options(**keywords)), Noted()
+    kind, noted = known_calls.known_call(a, b, Options(**keywords)), Noted()
     assert kind is not None and kind.call is None
     prepared: Any = noted
     kind.remember(prepared, request, Options(**keywords))
@@ -231,7 +232,7 @@ def test_a_call_that_was_made_before_is_repeated_in_python(on_gpu: Any, fused: b
     for name, address in zip(prepare.OPERANDS, addresses, strict=True):
         assert address == (wanted[name].data_ptr() if name in wanted else 0), name
     for changed in ({"alpha": 3.0}, {"activation": "relu"}, {"batch_invariant": True}):
-        kind = repeat.known_call(a, b, Options(**{**keywords, **changed}))
+        kind = known_calls.known_call(a, b, Options(**{**keywords, **changed}))
         assert kind is not None and kind.call is None  # another kind of call
 
 
@@ -240,10 +241,10 @@ def test_a_call_that_is_made_often_is_given_to_machine_code(on_gpu: Any) -> None
     a, b = OnGpu(torch.randn(4, 16).half()), OnGpu(torch.randn(16, 8).half())
     added: list[list[Any]] = []
     machine_code: Any = SimpleNamespace(add=lambda given, *_: added.append(given), call=lambda *given: given)
-    repeat.REPEATS.append(machine_code)
+    known_calls.NATIVE_CALLS.append(machine_code)
     for keywords in ({}, {"activation": "relu"}, {"bias": OnGpu(torch.randn(8)), "alpha": 0.5}):
         remembered(a, b, **keywords)
-        kind = repeat.known_call(a, b, Options(**keywords))
+        kind = known_calls.known_call(a, b, Options(**keywords))
         assert kind is not None and kind.call is not None
         kind.call.quick_empty = lambda shape, strides, dtype: torch.empty(shape, dtype=dtype)
         added.clear()
@@ -251,10 +252,11 @@ def test_a_call_that_is_made_often_is_given_to_machine_code(on_gpu: Any) -> None
             product(a, b, Options(**keywords))
         assert len(added) == 8, "from the eighth call on, some times"
         given = dict(keywords)
-        found = repeat.repeated(a, b, None, given.pop("bias", None), given.pop("activation", None), given)
+        bias, activation = given.pop("bias", None), given.pop("activation", None)
+        found = known_calls.repeated(a, b, None, bias, activation, given)
         assert list(found) == added[-1], "machine code is asked by what it was told"
-    assert repeat.repeated(a, b, None, None, None, {"stream": 3}) is None
-    assert repeat.repeated(a, b, None, None, ["relu"], {}) is None  # the rules say what is wrong
+    assert known_calls.repeated(a, b, None, None, None, {"stream": 3}) is None
+    assert known_calls.repeated(a, b, None, None, ["relu"], {}) is None  # the rules say what is wrong
 
 
 def test_out_may_lie_right_behind_the_kept_half_of_a_sparse_matrix() -> None:

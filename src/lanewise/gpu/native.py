@@ -1,57 +1,209 @@
 """A warm launch in machine code: arguments read, checked and handed to the driver without a step of Python.
 
-Arrays are read through DLPack's C exchange API, which torch has on its tensor type. LLVM compiles one
-function, kept on disk, and makes it a function of Python, which finds what it needs in a table of words, its
-`self`: a launch's own table tells it what to expect. Products repeat their launches by others of this kind.
-The rest is left to `plan.py`.
+Arrays are read through DLPack's C exchange API, which torch has on its tensor type. Functions in the
+restricted Python are compiled, kept on disk, and made functions of Python, which find what they need in a
+record, their `self`: a launch's own record tells it what to expect. Products repeat their launches by others
+of this kind. The rest is left to `plan.py`.
 """
 
 import ctypes
-import hashlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from ctypes import c_char_p, c_int, c_uint64, c_void_p, py_object
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, ParamSpec, TypeVar
 
-from lanewise.jit import machine_code
+from lanewise.jit import ir, llvm_library, machine_code
+from lanewise.jit.compiled_functions import (
+    Argument,
+    Function,
+    Library,
+    Primitive,
+    Reference,
+    as_number,
+    primitive,
+    signature_only,
+)
+from lanewise.jit.lane_functions import address_of, unsigned_less
+from lanewise.jit.record_layout import RecordLayout, field, numbers, pointer, table
+from lanewise.jit.restricted_python import compiled, inlined
+from lanewise.jit.simd import Code, Value, f32, f64, i32, i64
 
-#: What texts of functions begin with: a word of a table is read as a number and as an address, and an array
-#: through DLPack's C exchange API. Words in capital letters are places in tables, for `with_places`.
-TABLE_TEXT = """
-define internal i64 @word(ptr %table, i64 %place) alwaysinline {
-  %at = getelementptr i64, ptr %table, i64 %place
-  %value = load i64, ptr %at
-  ret i64 %value
-}
+P = ParamSpec("P")
+T = TypeVar("T")
 
-define internal ptr @address(ptr %table, i64 %place) alwaysinline {
-  %value = call i64 @word(ptr %table, i64 %place)
-  %pointer = inttoptr i64 %value to ptr
-  ret ptr %pointer
-}
+# functions of C ---------------------------------------------------------------------------------------------
 
-; Whether a tensor can be read: what DLPack says of it goes to %tensor, the address of its first element to
-; %place. If not, an error of Python's is left.
-define internal i1 @read_tensor(ptr %read, ptr %object, ptr %tensor, ptr %place) alwaysinline {
-entry:
-  %failed = call i32 %read(ptr %object, ptr %tensor)
-  %good = icmp eq i32 %failed, 0
-  br i1 %good, label %told, label %end
-told:
-  %data = call i64 @word(ptr %tensor, i64 0)
-  %offset = call i64 @word(ptr %tensor, i64 5)
-  %first = add i64 %data, %offset
-  store i64 %first, ptr %place
-  br label %end
-end:
-  ret i1 %good
-}
+#: The names of those of Python that are called.
+_FROM_PYTHON: list[str] = ["PyFloat_AsDouble"]
 
-declare ptr @PyLong_AsVoidPtr(ptr)
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-"""
+
+def _from_python(name: str, signature: Callable[P, T]) -> Primitive[P, T]:
+    """Declare a function of Python's C interface: its objects are their addresses."""
+    _FROM_PYTHON.append(name)
+
+    def write(code: Code, *arguments: Argument) -> Value:
+        function = code.external(name, ir.LONG, [ir.LONG] * len(arguments))
+        handles = [as_number(code, argument).handle for argument in arguments]
+        return Value(code, i64, code.builder.call(function, handles))
+
+    return Primitive(signature, write)
+
+
+def _of_nothing() -> int:
+    signature_only()
+
+
+def _of_one(object: int) -> int:
+    signature_only()
+
+
+def _of_two(object: int, other: int) -> int:
+    signature_only()
+
+
+def _of_three(object: int, other: int, last: int) -> int:
+    signature_only()
+
+
+PyErr_Clear = _from_python("PyErr_Clear", _of_nothing)
+PyErr_Occurred = _from_python("PyErr_Occurred", _of_nothing)
+PyEval_SaveThread = _from_python("PyEval_SaveThread", _of_nothing)
+PyEval_RestoreThread = _from_python("PyEval_RestoreThread", _of_one)
+PyBytes_AsString = _from_python("PyBytes_AsString", _of_one)
+PyBytes_FromStringAndSize = _from_python("PyBytes_FromStringAndSize", _of_two)
+PyBytes_Size = _from_python("PyBytes_Size", _of_one)
+PyLong_AsLongLong = _from_python("PyLong_AsLongLong", _of_one)
+PyLong_AsUnsignedLongLong = _from_python("PyLong_AsUnsignedLongLong", _of_one)
+PyLong_AsVoidPtr = _from_python("PyLong_AsVoidPtr", _of_one)
+PyLong_FromLongLong = _from_python("PyLong_FromLongLong", _of_one)
+PyObject_Call = _from_python("PyObject_Call", _of_three)
+PyObject_GetAttr = _from_python("PyObject_GetAttr", _of_two)
+PyTuple_GetItem = _from_python("PyTuple_GetItem", _of_two)
+PyTuple_Size = _from_python("PyTuple_Size", _of_one)
+Py_DecRef = _from_python("Py_DecRef", _of_one)
+Py_IncRef = _from_python("Py_IncRef", _of_one)
+
+
+def _as_double(code: Code, number: Value) -> Value:
+    function = code.external("PyFloat_AsDouble", f64.ir, [ir.LONG])
+    return Value(code, f64, code.builder.call(function, [number.handle])).view(i64)
+
+
+@primitive(_as_double)
+def PyFloat_AsDouble(number: int) -> int:
+    """Return the bits of a number as an f64."""
+    signature_only()
+
+
+@primitive(lambda code, bits: bits.view(f64).to(f32).view(i32).to(i64) & 0xFFFF_FFFF)
+def _as_f32(bits: int) -> int:
+    """Return the bits of the f32 next to an f64, whose bits are given."""
+    signature_only()
+
+
+def call_status(code: Code, function: Value, *arguments: Argument) -> Value:
+    """Write a call of a function of C by its address; it returns an int."""
+    type_ = ir.FunctionType(ir.WORD, [ir.LONG] * len(arguments)).as_pointer()
+    handles = [as_number(code, argument).handle for argument in arguments]
+    answer = code.builder.call(code.builder.inttoptr(function.handle, type_), handles)
+    return Value(code, i32, answer).to(i64)
+
+
+# records that machine code reads ----------------------------------------------------------------------------
+
+
+class Words(RecordLayout):
+    """Words in memory; how many is known elsewhere."""
+
+    words = field(8, 2)
+
+
+class Object(RecordLayout):
+    """How an object of CPython begins."""
+
+    references = field()
+    type = field()
+
+
+class DLTensor(RecordLayout):
+    """What DLPack says of an array. The device is its type and its ordinal."""
+
+    data = field()
+    device = field()
+    axes_and_dtype = field()
+    shape = numbers(8)
+    strides = numbers(8)
+    offset = field()
+
+
+class LaunchConfig(RecordLayout):
+    """The driver's CUlaunchConfig, in words."""
+
+    grid_block_shared = field(8, 4)
+    stream = field()
+    attributes = field(8, 2)
+
+
+@primitive(call_status)
+def _read_dltensor(function: int, object: int, tensor: DLTensor) -> int:
+    """Fill a DLTensor from an array."""
+    signature_only()
+
+
+@inlined
+def read_tensor(function: int, object: int, tensor: DLTensor) -> bool:
+    """Return whether an array can be read into a record; if not, an error of Python's is left."""
+    return _read_dltensor(function, object, tensor) == 0
+
+
+@inlined
+def first_element(tensor: DLTensor) -> int:
+    """Return the address of an array's first element."""
+    return tensor.data + tensor.offset
+
+
+@inlined
+def axes_of(tensor: DLTensor) -> int:
+    """Return how many axes an array has."""
+    return tensor.axes_and_dtype & 0xFFFF_FFFF
+
+
+def _stack_words(code: Code, count: Value) -> Reference:
+    memory = code.builder.alloca(ir.LONG, count.handle, align=64)
+    return Reference(Words, Value(code, i64, code.builder.ptrtoint(memory, ir.LONG)))
+
+
+@primitive(_stack_words)
+def stack_words(count: int) -> Words:
+    """Return words on the stack of the function that calls this."""
+    signature_only()
+
+
+@inlined
+def copy_words(target: Words, source: Words, count: int) -> None:
+    """Copy words that lie apart from the target."""
+    for n in range(count):
+        target.words[n] = source.words[n]
+
+
+@primitive(call_status)
+def _launch_kernel(function: int, config: LaunchConfig, kernel: int, parameters: Words, extra: int) -> int:
+    """Call cuLaunchKernelEx."""
+    signature_only()
+
+
+@inlined
+def launch_kernel(function: int, config: LaunchConfig, stream: int, kernel: int, parameters: Words) -> int:
+    """Launch a kernel on a stream by the driver's function; return the status."""
+    own = LaunchConfig.on_stack()
+    copy_words(Words.at(address_of(own)), Words.at(address_of(config)), 7)
+    own.stream = stream
+    return _launch_kernel(function, own, kernel, parameters, 0)
+
+
+# machine code as functions of Python ------------------------------------------------------------------------
+
 _FASTCALL = 0x80
 
 
@@ -71,356 +223,224 @@ class _Table(int):
     held: tuple[object, ...]
 
 
-def can_be_made() -> bool:
-    """Return whether Python has a global lock, and objects look as CPython's do."""
-    return getattr(sys, "_is_gil_enabled", lambda: True)() is True and sys.implementation.name == "cpython"
+def load(name: str, *functions: Function[..., int]) -> machine_code.Program | None:
+    """Return the program of some functions, from the disk if it was compiled before.
 
-
-def with_places(text: str, places: Mapping[str, int]) -> str:
-    """Return a text with the numbers of places in tables for their names in capital letters.
-
-    >>> with_places("call ptr @address(ptr %table, i64 READ)", {"READ": 5})
-    'call ptr @address(ptr %table, i64 5)'
+    None where Python has no global lock, and objects look otherwise than CPython's.
     """
-    for name in sorted(places, key=len, reverse=True):
-        number = str(places[name])
-        text = text.replace(f"i64 {name})", f"i64 {number})").replace(f", {name}\n", f", {number}\n")
-        text = text.replace(f", i64 {name}\n", f", i64 {number}\n")
-    return text
+    if sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return None
+    for symbol in _FROM_PYTHON:
+        llvm_library.add_symbol(symbol, ctypes.cast(getattr(ctypes.pythonapi, symbol), c_void_p).value or 0)
+
+    def write() -> str:
+        library = Library(name)
+        for function in functions:
+            library.declared(function)
+        library.finish()
+        return str(library)
+
+    return machine_code.load(name, write)
 
 
-def load(name: str, text: str) -> machine_code.Program:
-    """Return the program of some functions' text, from the disk if it was compiled before."""
-    from llvmlite import binding as llvm
-
-    llvm.add_symbol("PyLong_AsVoidPtr", place(ctypes.pythonapi.PyLong_AsVoidPtr))
-    key = hashlib.sha256(text.encode()).hexdigest()
-    return machine_code.load(f"{name} {key}", lambda: text)
+def words_of(words: Iterable[int]) -> ctypes.Array[c_uint64]:
+    """Return words in memory."""
+    given = [word % (1 << 64) for word in words]
+    return (c_uint64 * max(len(given), 1))(*given)
 
 
-def place(function: Any) -> int:
-    """Return the address of a function of C."""
-    return ctypes.cast(function, c_void_p).value or 0
+def record_of(
+    layout: type[RecordLayout], *held: object, **fields: int | ctypes.Array[Any]
+) -> ctypes.Array[c_uint64]:
+    """Return a record in memory, whose fields are words, or point to arrays; it keeps these and `held`."""
+    assert fields.keys() == layout.FIELDS.keys(), layout
+    given = (fields[name] for name in layout.FIELDS)
+    record = words_of(ctypes.addressof(each) if isinstance(each, ctypes.Array) else each for each in given)
+    vars(record)["held"] = fields, held
+    return record
 
 
-def places_in_python(names: Sequence[str]) -> list[int]:
-    """Return the addresses of functions of Python's C interface."""
-    return [place(getattr(ctypes.pythonapi, name)) for name in names]
-
-
-def made(program: machine_code.Program, name: str, words: Sequence[int], held: tuple[object, ...]) -> Any:
-    """Return a function of a program as one of Python's, with a table of words; it keeps `held` alive."""
-    table = (c_uint64 * len(words))(*(word % (1 << 64) for word in words))
+def made(program: machine_code.Program, name: str, record: ctypes.Array[c_uint64]) -> Any:
+    """Return a function of a program as one of Python's, with its record."""
     method = _Method(name.encode(), program.place(name), _FASTCALL, None)
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.argtypes, make.restype = (c_void_p, py_object, c_void_p), py_object
-    address = _Table(ctypes.addressof(table))
-    address.held = (table, method, program, held)
+    address = _Table(ctypes.addressof(record))
+    address.held = (record, method, program)
     return make(ctypes.addressof(method), address, None)
 
+
+# a launch ---------------------------------------------------------------------------------------------------
 
 #: Returned where the arguments are not as expected; else the driver's status.
 NOT_TAKEN = -1
 _CUDA = 2
 #: How a parameter is read: an array's address, a number as the C type that it becomes, a tensor map.
 ARRAY, SIGNED, UNSIGNED, FLOAT, DOUBLE, TENSOR_MAP = range(6)
+#: Words for the value of a parameter, and of what a tensor map keeps: the address that it was encoded for
+#: comes first.
+_VALUE_WORDS, _ENCODED_BYTES = 16, 136
+#: The bits of the f64 -1.
+_MINUS_ONE = 0xBFF << 52
 
-#: What of Python's C interface is called, in the order of the table.
-_PYTHON = (
-    "PyTuple_Size", "PyTuple_GetItem", "PyLong_AsLongLong", "PyLong_AsUnsignedLongLong", "PyFloat_AsDouble",
-    "PyErr_Occurred", "PyErr_Clear", "PyEval_SaveThread", "PyEval_RestoreThread", "PyLong_FromLong",
-    "PyObject_GetAttrString", "PyBytes_AsString", "PyBytes_Size", "Py_DecRef",
-)  # fmt: skip
-#: The table: Python's functions; then these, a word each; then CUlaunchConfig in seven words; then of each
-#: parameter how it is read, its Python type, the least and the greatest value; of a tensor map, in place of
-#: the least, the type of its array.
-_TABLE = (
-    "READ", "LAUNCH", "CURRENT", "CONTEXT", "FUNCTION", "DEVICE", "LOW_BITS", "COUNT", "LAST", "NAME",
-    "CONFIG",
-)  # fmt: skip
-_PLACES = {name: place for place, name in enumerate(_TABLE, len(_PYTHON))}
-_PLACES |= {"PARAMETERS": _PLACES["CONFIG"] + 7, "WORDS": 4}
 
-#: In a DLTensor: data 0, device 8, dimensions 16, shape 24, strides 32, offset 40. In an object: its type 8.
-_TEXT = """
-; Whether strides grow as sizes multiply, from dimension %first on by %step.
-define internal i1 @grows(ptr %shape, ptr %strides, i64 %count, i64 %first, i64 %step) {
-entry:
-  br label %loop
-loop:
-  %n = phi i64 [ 0, %entry ], [ %n1, %next ]
-  %i = phi i64 [ %first, %entry ], [ %i1, %next ]
-  %expected = phi i64 [ 1, %entry ], [ %product, %next ]
-  %done = icmp sge i64 %n, %count
-  br i1 %done, label %yes, label %look
-look:
-  %size = call i64 @word(ptr %shape, i64 %i)
-  %stride = call i64 @word(ptr %strides, i64 %i)
-  %single = icmp eq i64 %size, 1
-  %fits = icmp eq i64 %stride, %expected
-  %good = or i1 %single, %fits
-  br i1 %good, label %next, label %no
-next:
-  %product = mul i64 %expected, %size
-  %n1 = add i64 %n, 1
-  %i1 = add i64 %i, %step
-  br label %loop
-yes:
-  ret i1 true
-no:
-  ret i1 false
-}
+class Parameter(RecordLayout):
+    """How a parameter is read, its Python type, and the least and the greatest value.
 
-define internal i1 @dense(ptr %tensor) {
-entry:
-  %at = getelementptr i8, ptr %tensor, i64 16
-  %dimensions = load i32, ptr %at
-  %count = sext i32 %dimensions to i64
-  %shape = call ptr @address(ptr %tensor, i64 3)
-  %strides = call ptr @address(ptr %tensor, i64 4)
-  %unsaid = icmp eq ptr %strides, null
-  br i1 %unsaid, label %yes, label %look
-look:
-  %last = sub i64 %count, 1
-  %by_rows = call i1 @grows(ptr %shape, ptr %strides, i64 %count, i64 %last, i64 -1)
-  br i1 %by_rows, label %yes, label %other
-other:
-  %by_columns = call i1 @grows(ptr %shape, ptr %strides, i64 %count, i64 0, i64 1)
-  ret i1 %by_columns
-yes:
-  ret i1 true
-}
+    In place of the least a tensor map has the type of its array.
+    """
 
-@array_name = private constant [6 x i8] c"array\\00"
-@encoded_name = private constant [8 x i8] c"encoded\\00"
+    kind = field()
+    type = field()
+    least = field()
+    greatest = field()
 
-; Copies the bytes of a tensor map to %to; whether its array is as expected and where it was when encoded.
-define internal i1 @take_map(ptr %table, ptr %object, i64 %array_type, ptr %tensor, ptr %to) {
-entry:
-  %first_at = alloca i64
-  %get = call ptr @address(ptr %table, i64 10)
-  %as_bytes = call ptr @address(ptr %table, i64 11)
-  %length = call ptr @address(ptr %table, i64 12)
-  %free = call ptr @address(ptr %table, i64 13)
-  %read = call ptr @address(ptr %table, i64 READ)
-  %device = call i64 @word(ptr %table, i64 DEVICE)
-  %array = call ptr %get(ptr %object, ptr @array_name)
-  %has_array = icmp ne ptr %array, null
-  br i1 %has_array, label %typed, label %no
-typed:
-  %its_type = call i64 @word(ptr %array, i64 1)
-  %same = icmp eq i64 %its_type, %array_type
-  br i1 %same, label %look, label %let_go
-look:
-  %was_read = call i1 @read_tensor(ptr %read, ptr %array, ptr %tensor, ptr %first_at)
-  br label %let_go
-let_go:
-  %known = phi i1 [ false, %typed ], [ %was_read, %look ]
-  call void %free(ptr %array)
-  br i1 %known, label %where, label %no
-where:
-  %its_device = call i64 @word(ptr %tensor, i64 1)
-  %on_device = icmp eq i64 %its_device, %device
-  br i1 %on_device, label %encoding, label %no
-encoding:
-  %first = load i64, ptr %first_at
-  %encoded = call ptr %get(ptr %object, ptr @encoded_name)
-  %has_encoded = icmp ne ptr %encoded, null
-  br i1 %has_encoded, label %size, label %no
-size:
-  %bytes = call i64 %length(ptr %encoded)
-  %whole = icmp eq i64 %bytes, 136
-  br i1 %whole, label %compare, label %end
-compare:
-  %from = call ptr %as_bytes(ptr %encoded)
-  %encoded_for = call i64 @word(ptr %from, i64 0)
-  %there = icmp eq i64 %encoded_for, %first
-  br i1 %there, label %copy, label %end
-copy:
-  %map = getelementptr i8, ptr %from, i64 8
-  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %map, i64 128, i1 false)
-  br label %end
-end:
-  %taken = phi i1 [ false, %size ], [ false, %compare ], [ true, %copy ]
-  call void %free(ptr %encoded)
-  ret i1 %taken
-no:
-  ret i1 false
-}
 
-; A method of Python: self is the table's address, the arguments a tuple and the stream's handle.
-define ptr @launch(ptr %self, ptr %arguments, i64 %given) {
-entry:
-  %table = call ptr @PyLong_AsVoidPtr(ptr %self)
-  %tuple_size = call ptr @address(ptr %table, i64 0)
-  %tuple_item = call ptr @address(ptr %table, i64 1)
-  %as_signed = call ptr @address(ptr %table, i64 2)
-  %as_unsigned = call ptr @address(ptr %table, i64 3)
-  %as_double = call ptr @address(ptr %table, i64 4)
-  %occurred = call ptr @address(ptr %table, i64 5)
-  %clear = call ptr @address(ptr %table, i64 6)
-  %save = call ptr @address(ptr %table, i64 7)
-  %restore = call ptr @address(ptr %table, i64 8)
-  %from_long = call ptr @address(ptr %table, i64 9)
-  %read = call ptr @address(ptr %table, i64 READ)
-  %start = call ptr @address(ptr %table, i64 LAUNCH)
-  %ask = call ptr @address(ptr %table, i64 CURRENT)
-  %context = call i64 @word(ptr %table, i64 CONTEXT)
-  %function = call ptr @address(ptr %table, i64 FUNCTION)
-  %device = call i64 @word(ptr %table, i64 DEVICE)
-  %low_bits = call i64 @word(ptr %table, i64 LOW_BITS)
-  %count = call i64 @word(ptr %table, i64 COUNT)
-  %last = call ptr @address(ptr %table, i64 LAST)
-  %name = call i64 @word(ptr %table, i64 NAME)
-  %config = alloca [7 x i64], align 16
-  %tensor = alloca [6 x i64], align 16
-  %there = alloca i64
-  %room = mul i64 %count, 16
-  %values = alloca i64, i64 %room, align 16
-  %places = alloca ptr, i64 %count, align 16
-  %template = getelementptr i64, ptr %table, i64 CONFIG
-  call void @llvm.memcpy.p0.p0.i64(ptr %config, ptr %template, i64 56, i1 false)
-  %tuple = load ptr, ptr %arguments
-  %size = call i64 %tuple_size(ptr %tuple)
-  %as_many = icmp eq i64 %size, %count
-  br i1 %as_many, label %loop, label %refuse
+class LaunchRecord(RecordLayout):
+    """A launch: addresses of functions, handles, and what arguments have to be."""
 
-loop:
-  %n = phi i64 [ 0, %entry ], [ %n1, %next ]
-  %seen = phi i64 [ 0, %entry ], [ %all_bits, %next ]
-  %done = icmp sge i64 %n, %count
-  br i1 %done, label %check, label %item
-item:
-  %row0 = mul i64 %n, WORDS
-  %row = add i64 %row0, PARAMETERS
-  %row1 = add i64 %row, 1
-  %row2 = add i64 %row, 2
-  %row3 = add i64 %row, 3
-  %kind = call i64 @word(ptr %table, i64 %row)
-  %type = call i64 @word(ptr %table, i64 %row1)
-  %low = call i64 @word(ptr %table, i64 %row2)
-  %high = call i64 @word(ptr %table, i64 %row3)
-  %value_place = mul i64 %n, 16
-  %value_at = getelementptr i64, ptr %values, i64 %value_place
-  %place_at = getelementptr ptr, ptr %places, i64 %n
-  store ptr %value_at, ptr %place_at
-  %object = call ptr %tuple_item(ptr %tuple, i64 %n)
-  %its_type = call i64 @word(ptr %object, i64 1)
-  %same = icmp eq i64 %its_type, %type
-  br i1 %same, label %which, label %refuse
-which:
-  switch i64 %kind, label %refuse [ i64 0, label %array
-                                    i64 1, label %signed
-                                    i64 2, label %unsigned
-                                    i64 3, label %float
-                                    i64 4, label %double
-                                    i64 5, label %tensor_map ]
+    #: What reads arrays, and the driver's functions that launch and that return the current context.
+    read = field()
+    launch = field()
+    current = field()
+    context = field()
+    function = field()
+    #: The device of arrays, and the bits that addresses must not have.
+    device = field()
+    low_bits = field()
+    #: Where the name of the last launch is kept, and the number of this one's.
+    last = pointer(lambda: Words)
+    name = field()
+    config = pointer(lambda: LaunchConfig)
+    parameters = table(lambda: Parameter)
+    count = field()
+    array_name = field()
+    encoded_name = field()
 
-array:
-  %was_read = call i1 @read_tensor(ptr %read, ptr %object, ptr %tensor, ptr %value_at)
-  br i1 %was_read, label %where, label %wrong
-where:
-  %its_device = call i64 @word(ptr %tensor, i64 1)
-  %on_device = icmp eq i64 %its_device, %device
-  br i1 %on_device, label %whole, label %refuse
-whole:
-  %in_one_piece = call i1 @dense(ptr %tensor)
-  br i1 %in_one_piece, label %pointer, label %refuse
-pointer:
-  %first = load i64, ptr %value_at
-  %more = or i64 %seen, %first
-  br label %keep
 
-signed:
-  %s = call i64 %as_signed(ptr %object)
-  %not_low = icmp sge i64 %s, %low
-  %not_high = icmp sle i64 %s, %high
-  %fits = and i1 %not_low, %not_high
-  br i1 %fits, label %said, label %wrong
-unsigned:
-  %u = call i64 %as_unsigned(ptr %object)
-  %below = icmp ule i64 %u, %high
-  br i1 %below, label %said, label %wrong
-said:
-  %whole_number = phi i64 [ %s, %signed ], [ %u, %unsigned ]
-  %suspect = icmp eq i64 %whole_number, -1
-  br i1 %suspect, label %ask_error, label %keep
-ask_error:
-  %error = call ptr %occurred()
-  %none = icmp eq ptr %error, null
-  br i1 %none, label %keep, label %wrong
+@compiled()
+def _grows(tensor: DLTensor, first: int, step: int) -> bool:
+    """Return whether strides grow as sizes multiply, from an axis on by a step."""
+    expected = 1
+    for n in range(axes_of(tensor)):
+        axis = first + n * step
+        if tensor.shape[axis] != 1 and tensor.strides[axis] != expected:
+            return False
+        expected *= tensor.shape[axis]
+    return True
 
-float:
-  %f64 = call double %as_double(ptr %object)
-  %f32 = fptrunc double %f64 to float
-  %f_bits = bitcast float %f32 to i32
-  %f_word = zext i32 %f_bits to i64
-  br label %real
-double:
-  %d = call double %as_double(ptr %object)
-  %d_word = bitcast double %d to i64
-  br label %real
-real:
-  %real_word = phi i64 [ %f_word, %float ], [ %d_word, %double ]
-  %real_value = phi double [ %f64, %float ], [ %d, %double ]
-  %minus_one = fcmp oeq double %real_value, -1.0
-  br i1 %minus_one, label %ask_real, label %keep
-ask_real:
-  %real_error = call ptr %occurred()
-  %no_error = icmp eq ptr %real_error, null
-  br i1 %no_error, label %keep, label %wrong
 
-tensor_map:
-  %taken = call i1 @take_map(ptr %table, ptr %object, i64 %low, ptr %tensor, ptr %value_at)
-  br i1 %taken, label %next, label %wrong
+@compiled()
+def _is_dense(tensor: DLTensor) -> bool:
+    """Return whether an array is contiguous, by rows or by columns."""
+    by_rows = address_of(tensor.strides) == 0 or _grows(tensor, axes_of(tensor) - 1, -1)
+    return by_rows or _grows(tensor, 0, 1)
 
-keep:
-  %word = phi i64 [ %first, %pointer ], [ %whole_number, %said ], [ %whole_number, %ask_error ],
-                  [ %real_word, %real ], [ %real_word, %ask_real ]
-  %bits = phi i64 [ %more, %pointer ], [ %seen, %said ], [ %seen, %ask_error ], [ %seen, %real ],
-                  [ %seen, %ask_real ]
-  store i64 %word, ptr %value_at
-  br label %next
-next:
-  %all_bits = phi i64 [ %bits, %keep ], [ %seen, %tensor_map ]
-  %n1 = add i64 %n, 1
-  br label %loop
 
-check:
-  %stray = and i64 %seen, %low_bits
-  %aligned = icmp eq i64 %stray, 0
-  br i1 %aligned, label %current, label %refuse
-current:
-  %not_asked = icmp eq ptr %ask, null
-  br i1 %not_asked, label %stream, label %look
-look:
-  store i64 0, ptr %there
-  %asked = call i32 %ask(ptr %there)
-  %now = load i64, ptr %there
-  %ours = icmp eq i64 %now, %context
-  br i1 %ours, label %stream, label %refuse
-stream:
-  %stream_at = getelementptr ptr, ptr %arguments, i64 1
-  %stream_object = load ptr, ptr %stream_at
-  %handle = call i64 %as_unsigned(ptr %stream_object)
-  %handle_at = getelementptr i64, ptr %config, i64 4
-  store i64 %handle, ptr %handle_at
-  store i64 %name, ptr %last
-  %thread = call ptr %save()
-  %status = call i32 %start(ptr %config, ptr %function, ptr %places, ptr null)
-  call void %restore(ptr %thread)
-  %status_word = sext i32 %status to i64
-  %result = call ptr %from_long(i64 %status_word)
-  ret ptr %result
+@compiled()
+def _take_map(launch: LaunchRecord, object: int, array_type: int, value: Words) -> bool:
+    """Copy a tensor map; return whether its array is as expected, and where it was when it was encoded."""
+    tensor = DLTensor.on_stack()
+    array = PyObject_GetAttr(object, launch.array_name)
+    if array == 0:
+        return False
+    known = Object.at(array).type == array_type and read_tensor(launch.read, array, tensor)
+    Py_DecRef(array)
+    if not known or tensor.device != launch.device:
+        return False
+    encoded = PyObject_GetAttr(object, launch.encoded_name)
+    if encoded == 0:
+        return False
+    taken = False
+    if PyBytes_Size(encoded) == _ENCODED_BYTES:
+        start = PyBytes_AsString(encoded)
+        taken = Words.at(start).words[0] == first_element(tensor)
+        if taken:
+            copy_words(value, Words.at(start + 8), _VALUE_WORDS)
+    Py_DecRef(encoded)
+    return taken
 
-wrong:
-  call void %clear()
-  br label %refuse
-refuse:
-  %refusal = call ptr %from_long(i64 -1)
-  ret ptr %refusal
-}
-"""
+
+@compiled()
+def _take_array(launch: LaunchRecord, object: int, value: Words) -> bool:
+    """Read the address of an array; return whether it is on the device, contiguous and aligned."""
+    tensor = DLTensor.on_stack()
+    if not read_tensor(launch.read, object, tensor) or tensor.device != launch.device:
+        return False
+    value.words[0] = first_element(tensor)
+    return _is_dense(tensor) and value.words[0] & launch.low_bits == 0
+
+
+@compiled()
+def _take_number(parameter: Parameter, object: int, value: Words) -> bool:
+    """Read a number; return whether it is one, and in range."""
+    if parameter.kind == SIGNED:
+        number = PyLong_AsLongLong(object)
+        suspect = number == -1
+        if number < parameter.least or number > parameter.greatest:
+            return False
+    elif parameter.kind == UNSIGNED:
+        number = PyLong_AsUnsignedLongLong(object)
+        suspect = number == -1
+        if unsigned_less(parameter.greatest, number):
+            return False
+    else:
+        number = PyFloat_AsDouble(object)
+        suspect = number == _MINUS_ONE
+        if parameter.kind == FLOAT:
+            number = _as_f32(number)
+    value.words[0] = number
+    return not suspect or PyErr_Occurred() == 0
+
+
+@compiled()
+def _take(launch: LaunchRecord, parameter: Parameter, object: int, value: Words) -> bool:
+    """Read an argument; return whether it is as expected."""
+    if Object.at(object).type != parameter.type:
+        return False
+    if parameter.kind == ARRAY:
+        return _take_array(launch, object, value)
+    if parameter.kind == TENSOR_MAP:
+        return _take_map(launch, object, parameter.least, value)
+    return _take_number(parameter, object, value)
+
+
+@primitive(call_status)
+def _current_context(function: int, context: Words) -> int:
+    """Call cuCtxGetCurrent."""
+    signature_only()
+
+
+@compiled()
+def _is_current(launch: LaunchRecord) -> bool:
+    """Return whether the launch's context is the current one."""
+    context = Words.on_stack()
+    context.words[0] = 0
+    _current_context(launch.current, context)
+    return context.words[0] == launch.context
+
+
+@compiled(name="launch", external=True)
+def _launch(self: int, arguments: Words, given: int) -> int:
+    """Launch on a tuple of arguments and a stream's handle: a method of Python."""
+    launch = LaunchRecord.at(PyLong_AsVoidPtr(self))
+    items = arguments.words[0]
+    values, places = stack_words(_VALUE_WORDS * launch.count), stack_words(launch.count)
+    taken = PyTuple_Size(items) == launch.count
+    for n in range(launch.count):
+        if taken:
+            places.words[n] = address_of(values) + 8 * _VALUE_WORDS * n
+            value = Words.at(places.words[n])
+            taken = _take(launch, launch.parameters[n], PyTuple_GetItem(items, n), value)
+    if not taken or (launch.current != 0 and not _is_current(launch)):
+        PyErr_Clear()
+        return PyLong_FromLongLong(NOT_TAKEN)
+    stream = PyLong_AsUnsignedLongLong(arguments.words[1])
+    launch.last.words[0] = launch.name
+    thread = PyEval_SaveThread()
+    status = launch_kernel(launch.launch, launch.config, stream, launch.function, places)
+    PyEval_RestoreThread(thread)
+    return PyLong_FromLongLong(status)
 
 
 #: How a number is read, by the letter that packs it.
@@ -479,45 +499,25 @@ def _exchange_word(kind: type, offset: int) -> int:
 
 @cache
 def _program() -> machine_code.Program | None:
-    """Return the compiled function; None where Python has no global lock, and objects look otherwise."""
-    if not can_be_made():
-        return None
-    return load("launch", with_places(TABLE_TEXT + _TEXT, _PLACES))
+    return load("launch", _launch)
 
 
-class LaunchPlaces(NamedTuple):
-    """The words of a launch in machine code: addresses of the driver's functions, and handles."""
-
-    #: The function that reads arrays, those of the driver that launch and that return the current context.
-    read: int
-    launch: int
-    current: int
-    context: int
-    function: int
-    #: The device of arrays, and the bits that addresses must not have.
-    ordinal: int
-    low_bits: int
-    #: Where the name of the last launch is kept, and the number of this one's.
-    last: int
-    name: int
-    device_type: int = _CUDA
-
-
-def compiled(
-    parameters: Sequence[tuple[int, type, int, int]], config: bytes, places: LaunchPlaces
+def compiled_launch(
+    parameters: Sequence[tuple[int, type, int, int]], config: bytes, ordinal: int, **places: int
 ) -> Callable[[tuple[object, ...], int], int] | None:
-    """A function of arguments and a stream's handle that launches: it returns the status, or NOT_TAKEN."""
+    """A function of arguments and a stream's handle that launches: it returns the status, or NOT_TAKEN.
+
+    `places` are fields of a `LaunchRecord` by name.
+    """
     program = _program()
-    if program is None or not places.read:
+    if program is None or not places["read"]:
         return None
-    words = places_in_python(_PYTHON)
-    words += [places.read, places.launch, places.current, places.context, places.function]
-    words += [places.device_type | places.ordinal << 32, places.low_bits, len(parameters)]
-    words += [places.last, places.name]
-    words += [int.from_bytes(config[start : start + 8], "little") for start in range(0, 56, 8)]
-    for kind, type_, low, high in parameters:
-        words += [kind, id(type_), low, high]
-    launching: Callable[[tuple[object, ...], int], int] = made(
-        program, "launch", words, tuple(type_ for _, type_, _, _ in parameters)
-    )
+    rows = words_of(word for kind, type_, low, high in parameters for word in (kind, id(type_), low, high))
+    array_name, encoded_name = "array", "encoded"
+    record = record_of(
+        LaunchRecord, parameters, array_name, encoded_name, **places, device=_CUDA | ordinal << 32,
+        config=ctypes.create_string_buffer(config, LaunchConfig.BYTES), parameters=rows,
+        count=len(parameters), array_name=id(array_name), encoded_name=id(encoded_name),
+    )  # fmt: skip
+    launching: Callable[[tuple[object, ...], int], int] = made(program, "launch", record)
     return launching

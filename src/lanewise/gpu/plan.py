@@ -249,18 +249,19 @@ class Plan:
             return None
         context = self.loaded.context
         launch, current = context.driver.places
-        places = native.LaunchPlaces(
+        return native.compiled_launch(
+            expected,
+            launch_config(self.shape),
+            self.ordinal,
             read=reads.pop(),
             launch=launch,
             current=0 if context.alone else current,
             context=context.handle,
             function=self.loaded.function,
-            ordinal=self.ordinal,
             low_bits=self._low_bits,
             last=context.last_place,
             name=context.numbered(self._name),
         )
-        return native.compiled(expected, launch_config(self.shape), places)
 
 
 def _taken(places: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:

@@ -1,6 +1,6 @@
 """Streams: the handle of whatever a caller calls one, work that another stream waits for, and times of work.
 
-How often something is run, and what becomes of the times, is `lanewise.tuning.benchmarking`.
+How often something is run, and what becomes of the times, is `lanewise.benchmarking`.
 """
 
 import ctypes

@@ -444,9 +444,9 @@ class IRBuilder:
 
     # memory -----------------------------------------------------------------------------------------------
 
-    def alloca(self, type: Type, count: int = 1, align: int = 0) -> Operand:
+    def alloca(self, type: Type, count: int | Operand = 1, align: int = 0) -> Operand:
         """Memory on the stack for values of a type; returns the pointer to it."""
-        more = f", i32 {count}" if count > 1 else ""
+        more = f", {count if isinstance(count, Operand) else f'i32 {count}'}" if count != 1 else ""
         aligned = f", align {align}" if align else ""
         return self._value(type.as_pointer(), f"alloca {type.text}{more}{aligned}")
 

@@ -21,6 +21,7 @@ _STRING = POINTER(c_char_p)
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "InitializeNativeTarget": (c_int,),
     "InitializeNativeAsmPrinter": (c_int,),
+    "AddSymbol": (None, c_char_p, c_void_p),
     "GetHostCPUName": (None, _STRING),
     "GetHostCPUFeatures": (c_int, _STRING),
     "GetDefaultTargetTriple": (None, _STRING),
@@ -106,6 +107,17 @@ def processor() -> tuple[str, str]:
 def has_feature(name: str) -> bool:
     """Whether this processor has a feature."""
     return f"+{name}" in processor()[1].split(",")
+
+
+def add_symbol(name: str, address: int) -> None:
+    """Let machine code that is loaded later call a function of this process by a name."""
+    functions = _called_directly()
+    if functions is None:
+        from llvmlite import binding as llvm
+
+        llvm.add_symbol(name, address)
+    else:
+        functions["AddSymbol"](name.encode(), address)
 
 
 class Engine:

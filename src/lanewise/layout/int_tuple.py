@@ -230,17 +230,7 @@ def prefix_product(a: IntTuple, init: IntTuple = 1) -> IntTuple:
     >>> prefix_product(((2, 3), 4))
     ((1, 2), 6)
     """
-    if isinstance(a, tuple):
-        if isinstance(init, tuple):
-            return tuple(prefix_product(x, i) for x, i in _pairs("prefix_product", a, init))
-        result = []
-        for x in a:
-            result.append(prefix_product(x, init))
-            init = init * product(x)
-        return tuple(result)
-    if isinstance(init, tuple):
-        _mismatch("prefix_product", a, init)
-    return as_int(init)
+    return _exclusive_products("prefix_product", a, init, 1)
 
 
 def suffix_product(a: IntTuple, init: IntTuple = 1) -> IntTuple:
@@ -249,14 +239,19 @@ def suffix_product(a: IntTuple, init: IntTuple = 1) -> IntTuple:
     >>> suffix_product(((2, 3), 4))
     ((12, 4), 1)
     """
+    return _exclusive_products("suffix_product", a, init, -1)
+
+
+def _exclusive_products(name: str, a: IntTuple, init: IntTuple, step: int) -> IntTuple:
+    """Products of what stands before each integer, in the order of a step through every tuple."""
     if isinstance(a, tuple):
         if isinstance(init, tuple):
-            return tuple(suffix_product(x, i) for x, i in _pairs("suffix_product", a, init))
+            return tuple(_exclusive_products(name, x, i, step) for x, i in _pairs(name, a, init))
         result = []
-        for x in reversed(a):
-            result.append(suffix_product(x, init))
+        for x in a[::step]:
+            result.append(_exclusive_products(name, x, init, step))
             init = init * product(x)
-        return tuple(reversed(result))
+        return tuple(result[::step])
     if isinstance(init, tuple):
-        _mismatch("suffix_product", a, init)
+        _mismatch(name, a, init)
     return as_int(init)

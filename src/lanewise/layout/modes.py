@@ -162,16 +162,23 @@ def _check_range(name: str, x: object, begin: int, end: int) -> None:
         raise LanewiseError(f"{name}: {begin!r} to {end!r} is no range of the {rank(x)} modes of {x}")
 
 
+def _fit(a: Any, b: Any, fits: Callable[[Any, Any], bool]) -> bool:
+    """Whether b is nested like a, and what it has in the place of each integer of a fits."""
+    a, b = shape_of(a), shape_of(b)
+    if not isinstance(a, tuple):
+        return fits(a, b)
+    return (
+        isinstance(b, tuple) and len(a) == len(b) and all(_fit(x, y, fits) for x, y in zip(a, b, strict=True))
+    )
+
+
 def congruent(a: object, b: object) -> bool:
     """Whether a and b are nested alike.
 
     >>> congruent((2, (3, 4)), (1, (1, 1))), congruent((2, 3), (2, (3, 1)))
     (True, False)
     """
-    a, b = shape_of(a), shape_of(b)
-    if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(congruent, a, b))
-    return not isinstance(a, tuple) and not isinstance(b, tuple)
+    return _fit(a, b, lambda _, y: not isinstance(y, tuple))
 
 
 def weakly_congruent(a: object, b: object) -> bool:
@@ -180,10 +187,7 @@ def weakly_congruent(a: object, b: object) -> bool:
     >>> weakly_congruent((2, 3), (1, (1, 1))), weakly_congruent((1, (1, 1)), (2, 3))
     (True, False)
     """
-    a, b = shape_of(a), shape_of(b)
-    if isinstance(a, tuple):
-        return isinstance(b, tuple) and len(a) == len(b) and all(map(weakly_congruent, a, b))
-    return True
+    return _fit(a, b, lambda *_: True)
 
 
 def compatible(a: Nested, b: Nested) -> bool:
@@ -192,10 +196,7 @@ def compatible(a: Nested, b: Nested) -> bool:
     >>> compatible((2, 12), (2, (3, 4))), compatible(24, (2, (3, 4))), compatible((2, (3, 4)), 24)
     (True, True, False)
     """
-    a, b = shape_of(a), shape_of(b)
-    if isinstance(a, tuple):
-        return isinstance(b, tuple) and len(a) == len(b) and all(map(compatible, a, b))
-    return as_int(a) == product(b)
+    return _fit(a, b, lambda x, y: as_int(x) == product(y))
 
 
 def weakly_compatible(a: Nested, b: Nested) -> bool:
@@ -204,7 +205,4 @@ def weakly_compatible(a: Nested, b: Nested) -> bool:
     >>> weakly_compatible((2, 3), (4, (3, 4))), weakly_compatible(5, (2, 4))
     (True, False)
     """
-    a, b = shape_of(a), shape_of(b)
-    if isinstance(a, tuple):
-        return isinstance(b, tuple) and len(a) == len(b) and all(map(weakly_compatible, a, b))
-    return as_int(a) != 0 and product(b) % as_int(a) == 0
+    return _fit(a, b, lambda x, y: as_int(x) != 0 and product(y) % as_int(x) == 0)

@@ -13,8 +13,8 @@ from lanewise.errors import LanewiseError
 from lanewise.formats import f32
 from lanewise.linalg.arrays import Array
 from lanewise.linalg.kernels.attention.sizes import HEAD_SIZES, AttentionCall, Sizes
-from lanewise.linalg.launch.repeat import CALLS, remember
-from lanewise.linalg.operands import View, empty, overlap, require_own_elements, view_of
+from lanewise.linalg.launch.known_calls import CALLS, remember
+from lanewise.linalg.operands import View, empty, of_library, overlap, require_own_elements, view_of
 from lanewise.tracebacks import short_traceback
 
 #: Types of queries, keys and values.
@@ -77,10 +77,10 @@ def attention(
     lse = None if sums is None else view_of(sums, "lse")
     as_they_lie = _compute(views, target, lse, flags[0], factor)
     if out is None:
-        result = _of_library(views[0], q, result)
+        result = of_library(views[0], q, result)
         if as_they_lie and views[0].device is not None and views[0].library == "torch":
             _remember(views, target, lse, (q, k, v), (causal, scale, return_lse), factor)
-    return (result, _of_library(views[0], q, sums)) if flags[1] else result
+    return (result, of_library(views[0], q, sums)) if flags[1] else result
 
 
 # the rules --------------------------------------------------------------------------------------------------
@@ -192,13 +192,6 @@ def _empty_like(q: View) -> Any:
     made = empty(q, [q.shape[axis] for axis in order], q.format)
     back = [order.index(axis) for axis in range(len(order))]
     return made.permute(back) if hasattr(made, "permute") else made.transpose(back)
-
-
-def _of_library(view: View, like: Any, result: Any) -> Any:
-    """Return a new result as the library of the queries has it: JAX gets a copy."""
-    if view.library == "jax" and view.device is None:
-        return sys.modules["jax"].device_put(result, next(iter(like.devices())))
-    return result
 
 
 def _loadable(view: View) -> bool:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from lanewise.errors import LanewiseError
 from lanewise.linalg.arrays import Array
 from lanewise.linalg.cpu.sums import compute
-from lanewise.linalg.launch.repeat import CALLS, kind_of_tensor, remember
+from lanewise.linalg.launch.known_calls import CALLS, kind_of_tensor, remember
 from lanewise.linalg.matmul import product
 from lanewise.linalg.operands import (
     View,

@@ -22,7 +22,7 @@ from lanewise.linalg.quantize import QuantizedMatrix
 from lanewise.linalg.rules import Request, request_of
 
 if TYPE_CHECKING:
-    from lanewise.linalg.launch.repeat import CallKind
+    from lanewise.linalg.launch.known_calls import CallKind
 
 #: Rows up to which a kernel unpacks weights as it multiplies, each time it reads them.
 MOST_FEW_ROWS = 1024

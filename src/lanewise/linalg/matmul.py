@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
@@ -14,8 +13,8 @@ from lanewise.linalg.arrays import Array, Scale
 from lanewise.linalg.block_scaling import BlockScaledMatrix, SwizzledScales
 from lanewise.linalg.epilogue_function import EpilogueFunction
 from lanewise.linalg.int4_matmul import product as int4_product
-from lanewise.linalg.launch.repeat import REPEATS, known_call, repeated
-from lanewise.linalg.operands import with_items
+from lanewise.linalg.launch.known_calls import NATIVE_CALLS, known_call, repeated
+from lanewise.linalg.operands import of_library, with_items
 from lanewise.linalg.options import Options, options_of, require_keywords
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import planned_arch
@@ -51,7 +50,7 @@ def _machine_code_first(function: _Call) -> _Call:
         try:
             if by_position:
                 raise too_many_arguments(function, (a, b, *by_position))
-            if REPEATS:
+            if NATIVE_CALLS:
                 result = repeated(a, b, out, bias, activation, more)
                 if result is not None:
                     return result
@@ -154,7 +153,7 @@ def product(a: object, b: object, options: Options) -> Any:
         prepared = run(request, problem, options.arch, given_plan(options), options.stream)
         if known is not None and prepared is not None and request.k:
             known.remember(prepared, request, options)
-    return _returned(request, a) if options.out is None else options.out
+    return of_library(request.a, a, request.result) if options.out is None else options.out
 
 
 #: The libraries whose scattered arrays in host memory are copied.
@@ -240,14 +239,6 @@ def _each_of_batch(request: Request, a: Any, b: Any, options: Options) -> None:
             scale_b=item(scale_b, index),
         )
         product(item(a, index), item(b, index), part)
-
-
-def _returned(request: Request, a: Any) -> Any:
-    """Return a new result as the library of `a` has it: JAX gets a copy, as its arrays are never written."""
-    if request.a.library == "jax" and request.a.device is None:
-        jax = sys.modules["jax"]
-        return jax.device_put(request.result, next(iter(a.devices())))
-    return request.result
 
 
 def _unwrapped(a: object, b: object, options: Options) -> tuple[Any, Any, Options]:

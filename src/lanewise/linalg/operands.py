@@ -393,6 +393,13 @@ def empty(like: View, shape: Sequence[int], fmt: Format) -> Any:
     )
 
 
+def of_library(view: View, like: Any, result: Any) -> Any:
+    """Return a new result as an operand's library has it: JAX gets a copy, which nobody writes to."""
+    if view.library == "jax" and view.device is None:
+        return sys.modules["jax"].device_put(result, next(iter(like.devices())))
+    return result
+
+
 def with_items(array: object, name: str) -> Any:
     """Return an array whose matrices can be taken one by one: itself, or NumPy's view of the same memory."""
     if array is None or isinstance(array, int | float) or hasattr(array, "__getitem__"):

@@ -17,8 +17,8 @@ from lanewise.formats import Format, bf16
 from lanewise.linalg.arrays import Array as AnyArray
 from lanewise.linalg.block_scaling import BLOCK_FORMATS, BlockFormat, BlockScaledMatrix, block_scaled
 from lanewise.linalg.kernels.int4.packing import GROUP_STEP, pack, padded, unpack
+from lanewise.linalg.matrix_in_two_arrays import MatrixInTwoArrays
 from lanewise.linalg.operands import View, view_of
-from lanewise.linalg.sparsify import MatrixInTwoArrays
 from lanewise.linalg.types import format_named
 from lanewise.tracebacks import short_traceback
 

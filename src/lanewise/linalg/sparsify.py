@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-from abc import ABC, abstractmethod
 from dataclasses import replace
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
-from lanewise.formats import Format, s32, u8
+from lanewise.formats import Format, s32
 from lanewise.isa.sparsity import prune_2_4
 from lanewise.linalg.arrays import Array as AnyArray
-from lanewise.linalg.operands import View, empty, view_of
+from lanewise.linalg.matrix_in_two_arrays import ALIGNED, MatrixInTwoArrays, OnDevice, bytes_for
+from lanewise.linalg.operands import View, view_of
 from lanewise.linalg.options import Options
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import planned_arch
@@ -26,57 +25,6 @@ Array = npt.NDArray[Any]
 
 #: Formats of sparse matrices: those of wgmma.sp with groups of four.
 _FORMATS = ("f16", "bf16", "e4m3", "e5m2", "s8")
-#: Bytes that rows of values are padded to, for TMA.
-_ALIGNED = 16
-
-
-class OnDevice(NamedTuple):
-    """A matrix on a GPU in two arrays of bytes: the kept values of a sparse one, and where they stood; or the
-    integers of one of 4 bits, packed, and their scales."""
-
-    values: Any
-    metadata: Any
-    values_address: int
-    metadata_address: int
-
-    @classmethod
-    def of(cls, values: object, metadata: object) -> OnDevice:
-        """Return a matrix whose values and metadata are two arrays of bytes."""
-        from lanewise.gpu.arrays import locate
-
-        places = [locate(array, 0) for array in (values, metadata)]
-        assert places[0] is not None and places[1] is not None
-        return cls(values, metadata, places[0].address, places[1].address)
-
-
-class MatrixInTwoArrays(ABC):
-    """A K by N matrix that lies in two arrays: values, and their places or scales."""
-
-    def __init__(self, shape: tuple[int, int], fmt: Format, kind: tuple[object, ...]) -> None:
-        #: The shape of the matrix with its zeros.
-        self.shape, self.format = shape, fmt
-        #: Copies on GPUs, by library and device; they are made for the first product there.
-        self.copies: dict[tuple[str, int], OnDevice] = {}
-        #: What of it decides a launch, besides the device: all but its address and its numbers.
-        self.kind = kind
-
-    @property
-    def k(self) -> int:
-        """The elements of a column."""
-        return self.shape[0]
-
-    @abstractmethod
-    def parts(self) -> tuple[Array, Array]:
-        """Return both arrays in host memory, as they lie on a GPU."""
-
-    def on_device(self, like: View) -> OnDevice:
-        """Return the matrix on the GPU of an array, in memory of the array's library; it is copied once."""
-        assert like.device is not None
-        key = (like.library, like.device)
-        copy = self.copies.get(key)
-        if copy is None:
-            copy = self.copies[key] = OnDevice.of(*(to_device(like, part) for part in self.parts()))
-        return copy
 
 
 class SparseMatrix(MatrixInTwoArrays):
@@ -114,7 +62,7 @@ class SparseMatrix(MatrixInTwoArrays):
     @property
     def leading(self) -> int:
         """Elements from one row of values on a GPU to the next."""
-        packed = _ALIGNED // (self.format.bits // 8)
+        packed = ALIGNED // (self.format.bits // 8)
         return -(-max(self.k // 2, 1) // packed) * packed
 
     def dense(self) -> Array:
@@ -134,22 +82,6 @@ class SparseMatrix(MatrixInTwoArrays):
 
     def __repr__(self) -> str:
         return f"<sparse {self.format.name} {self.k} × {self.shape[1]}, 2 of 4 kept>"
-
-
-def _bytes_for(like: View, count: int) -> Any:
-    """Return so many bytes on the GPU of an array, in memory of its library."""
-    return empty(like, (max(count, _ALIGNED),), u8)
-
-
-def to_device(like: View, array: Array) -> Any:
-    """Return an array's bytes on the GPU of another one, in memory of its library."""
-    whole = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    made = _bytes_for(like, whole.size)
-    if like.library == "torch":
-        made[: whole.size].copy_(sys.modules["torch"].from_numpy(whole))
-    else:
-        made[: whole.size].set(whole)
-    return made
 
 
 def _to_host(array: Any, library: str) -> Array:
@@ -207,7 +139,7 @@ def _pruned_on_gpu(view: View, leading: int) -> OnDevice:
     assert view.device is not None
     k, n = view.shape
     words = prod(metadata_shape(n, k, view.bytes))
-    kept = OnDevice.of(_bytes_for(view, n * leading * view.bytes), _bytes_for(view, words * 4))
+    kept = OnDevice.of(bytes_for(view, n * leading * view.bytes), bytes_for(view, words * 4))
     if k and n:
         values = DeviceView(0, kept.values_address, (n, leading), (leading, 1), view.format)
         metadata = DeviceView(0, kept.metadata_address, (words,), (1,), s32)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from statistics import median
@@ -10,7 +11,7 @@ from time import perf_counter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from lanewise.errors import LanewiseError
-from lanewise.linalg.launch.repeat import forget
+from lanewise.linalg.launch.known_calls import forget
 from lanewise.linalg.matmul import is_scattered, matmul
 from lanewise.linalg.operand_copies import with_copies
 from lanewise.linalg.options import options_of
@@ -249,26 +250,16 @@ class _Timer:
         return float(cuda.get_elapsed_time(start, end)) / 1e3
 
 
-class _bar:
-    """A progress bar on a terminal; nothing elsewhere."""
+@contextmanager
+def _bar(shown: bool, total: int) -> Iterator[Callable[[], None]]:
+    """A progress bar on a terminal, nothing elsewhere; within it, a function that advances the bar."""
+    from rich.console import Console
+    from rich.progress import Progress
 
-    def __init__(self, shown: bool, total: int) -> None:
-        self.shown, self.total = shown, total
-
-    def __enter__(self) -> Any:
-        from rich.console import Console
-        from rich.progress import Progress
-
-        console = Console(stderr=True)
-        self.progress = Progress(
-            console=console, transient=True, disable=not (self.shown and console.is_terminal)
-        )
-        self.progress.start()
-        task = self.progress.add_task("measuring plans", total=self.total)
-        return lambda: self.progress.advance(task)
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not (shown and console.is_terminal)) as progress:
+        task = progress.add_task("measuring plans", total=total)
+        yield lambda: progress.advance(task)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lanewise.layout.text import at_commas
+
+#: Brackets of C++ in which commas separate no declarations.
+_BRACKETS = "<>()[]{}"
+
 
 class CudaType(NamedTuple):
     """A type: what NumPy calls one of its numbers, how many there are, and how it is aligned in bytes."""
@@ -279,23 +284,11 @@ def _type_before(before: str) -> str:
     own = re.search(r"([\s*&]*)$", before)
     stars = "*" * (own.group(1).count("*") if own else 0)
     plain = _WORDS.sub(" ", before).strip()
-    first = _parts(plain)[0]
+    first = at_commas(plain, _BRACKETS)[0]
     if first != plain:  # `int a = 3, *`: the type is what stands before the first name
         match = _DECLARATOR.fullmatch(first.split("=")[0].strip())
         plain = (match.group(1) or "") if match else ""
     return " ".join(plain.rstrip("*& \t\n").split()) + stars
-
-
-def _parts(text: str) -> list[str]:
-    """Return what stands between the commas that are in no brackets."""
-    parts, depth = [""], 0
-    for letter in text:
-        depth += (letter in "<([{") - (letter in ">)]}")
-        if letter == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return parts
 
 
 def declared_parameters(source: str, kernel: str) -> list[DeclaredParameter] | None:
@@ -318,7 +311,7 @@ def declared_parameters(source: str, kernel: str) -> list[DeclaredParameter] | N
 
 def _parameters(text: str) -> list[DeclaredParameter]:
     """Return the declarations in a list of parameters."""
-    return [_parameter(part.split("=")[0].strip()) for part in _parts(text)] if text else []
+    return [_parameter(part.split("=")[0].strip()) for part in at_commas(text, _BRACKETS)] if text else []
 
 
 def _parameter(text: str) -> DeclaredParameter:

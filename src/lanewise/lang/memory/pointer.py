@@ -5,6 +5,7 @@ Layouts over a pointer are in `array.py` and `view.py`; atomics and asynchronous
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import gcd
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
@@ -43,6 +44,11 @@ class Access(NamedTuple):
     register_kind: str
     memory_type: str
     vector: int
+
+
+def _comparison(name: str) -> Callable[[Pointer, object], Scalar]:
+    """Return the method of a comparison."""
+    return lambda self, other: self._compared(name, other)
 
 
 class Pointer(Node):
@@ -225,17 +231,8 @@ class Pointer(Node):
     def __ne__(self, other: object) -> Any:
         return self._compared("ne", other)
 
-    def __lt__(self, other: object) -> Scalar:
-        return self._compared("lt", other)
-
-    def __le__(self, other: object) -> Scalar:
-        return self._compared("le", other)
-
-    def __gt__(self, other: object) -> Scalar:
-        return self._compared("gt", other)
-
-    def __ge__(self, other: object) -> Scalar:
-        return self._compared("ge", other)
+    __lt__, __le__ = _comparison("lt"), _comparison("le")
+    __gt__, __ge__ = _comparison("gt"), _comparison("ge")
 
     def _compared(self, name: str, other: object) -> Scalar:
         """Return the comparison of two addresses, or of one with the null pointer, which is 0 or None."""

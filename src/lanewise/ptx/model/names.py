@@ -11,6 +11,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from lanewise.hints import nearest
+from lanewise.layout.text import at_commas
 
 #: The C++ runtime's own demangler keeps its state on the stack; far longer names are left as they are.
 _LONGEST = 4096
@@ -209,15 +210,8 @@ def parameter_texts(full: str) -> list[str]:
     >>> parameter_texts("void k<float>(float4, std::pair<int, int>, float const*)")
     ['float4', 'std::pair<int, int>', 'float const*']
     """
-    inner = _split_parameters(full)[1].strip()[1:-1]
-    parts, depth, start = [], 0, 0
-    for place, letter in enumerate(inner):
-        depth += (letter in "<([") - (letter in ">)]")
-        if letter == "," and depth == 0:
-            parts.append(inner[start:place].strip())
-            start = place + 1
-    last = inner[start:].strip()
-    return [*parts, last] if last else parts
+    parts = at_commas(_split_parameters(full)[1].strip()[1:-1], "<>()[]")
+    return parts if parts[-1] else parts[:-1]
 
 
 def _suffixes(qualified: str) -> Iterator[str]:

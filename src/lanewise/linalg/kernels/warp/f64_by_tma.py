@@ -23,7 +23,7 @@ from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.hopper.shared_memory import line_swizzle
 from lanewise.linalg.kernels.hopper.traits import REGISTERS, WARPGROUP
 from lanewise.linalg.kernels.warp.epilogue import finished_sum
-from lanewise.linalg.kernels.warp.kernel import in_groups
+from lanewise.linalg.kernels.warp.kernel import in_groups, with_products
 from lanewise.linalg.kernels.warp.tiles import LANES
 from lanewise.linalg.kernels.warp.traits import WarpTraits
 
@@ -163,9 +163,7 @@ def summed(T, pipeline, tiles, K):
                 reading = reading.next()
                 pipeline.wait(reading)
             following = tiles.load((step + 1) % steps, reading.stage)
-            for i in range(len(a)):
-                for j in range(len(b)) if i % 2 == 0 else reversed(range(len(b))):
-                    acc[i][j] = mma(a[i], b[j], acc[i][j])
+            acc = with_products(T, a, b, acc)
             a, b = following
     return acc
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lanewise as lw
+from lanewise import benchmarking
 from lanewise.gpu import streams as gpu_streams
-from lanewise.tuning import benchmarking
 
 
 class Clock:

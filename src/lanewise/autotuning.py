@@ -14,12 +14,12 @@ from functools import partial
 from typing import Any, NoReturn
 
 from lanewise import disk_cache
+from lanewise.benchmarking import Timing, benchmark
 from lanewise.errors import LanewiseError
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.lang.frontend.launching import ConfiguredKernel
 from lanewise.lang.trace.errors import KernelError
 from lanewise.tracebacks import short_traceback
-from lanewise.tuning.benchmarking import Timing, benchmark
 
 Configuration = dict[str, Any]
 #: What times a call, as lw.benchmark does: the least median is the best.

@@ -2,7 +2,7 @@
 
 Shapes, strides, types, alignment and settings decide what is launched. Under these, a call is found again
 with its launches; what is left is to make the result's tensor and to pass the addresses. `KnownCall` does so
-in Python. A call that is made often is given to machine code (`quick_call.py`), which `repeated` asks first.
+in Python. Calls that are made often are given to machine code (`native_calls.py`): `repeated` asks it first.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from lanewise.linalg.quantize import QuantizedMatrix
 from lanewise.linalg.sparsify import SparseMatrix
 
 if TYPE_CHECKING:
+    from lanewise.linalg.launch.native_calls import NativeCalls
     from lanewise.linalg.launch.prepare import Prepared
-    from lanewise.linalg.launch.quick_call import QuickCalls
     from lanewise.linalg.rules import Request
 
 #: Calls after which one is worth machine code, and how often it is offered: calls on changing streams, which
@@ -33,7 +33,7 @@ _OFTEN = 8
 CALLS: dict[object, Any] = {}
 _MOST_CALLS = 4096
 #: Machine code that makes calls, once one was made often.
-REPEATS: list[QuickCalls] = []
+NATIVE_CALLS: list[NativeCalls] = []
 #: The numbers by which machine code knows settings (with the kind of a b in two arrays).
 _NUMBERS: dict[tuple[object, ...], int] = {}
 _NEXT = count()  # threads never get the same one
@@ -63,8 +63,8 @@ def forget() -> None:
     """Forget all calls: plans have changed."""
     CALLS.clear()
     _NUMBERS.clear()
-    for quick_calls in REPEATS:
-        quick_calls.clear()
+    for native_calls in NATIVE_CALLS:
+        native_calls.clear()
 
 
 # in Python --------------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ class KnownCall:
                 return True
         return False
 
-    def give_to(self, machine_code: QuickCalls, arguments: list[object]) -> None:
+    def give_to(self, machine_code: NativeCalls, arguments: list[object]) -> None:
         """Have machine code make calls of the kind of these arguments."""
         prepared, workspace, counting = self.prepared, None, None
         if prepared.counts:
@@ -243,7 +243,7 @@ def repeated(
 
     `more` are the other keywords; out, bias and activation are apart, as they are common.
     """
-    call = REPEATS[0].call
+    call = NATIVE_CALLS[0].call
     if not more and bias is None and activation is None and type(b) not in _IN_TWO_ARRAYS:
         result = call(a, b, out)
     else:
@@ -275,18 +275,18 @@ def repeated(
 _REST, _OTHER_ARRAYS = NO_SETTINGS[1:], ARRAYS[2:]
 
 
-def _machine_code(call: KnownCall) -> QuickCalls | None:
+def _machine_code(call: KnownCall) -> NativeCalls | None:
     """Return what makes calls by machine code; None where there is none."""
-    if not REPEATS:
-        from lanewise.linalg.launch.quick_call import QuickCalls
+    if not NATIVE_CALLS:
+        from lanewise.linalg.launch.native_calls import NativeCalls
 
         context, torch = call.context, sys.modules["torch"]
-        made = QuickCalls(
+        made = NativeCalls(
             plain_tensors(), call.quick_empty, torch.is_grad_enabled, launch=context.driver.places[0],
             capturing=context.driver.capturing_place, last=context.last_place,
         )  # fmt: skip
         if not made.possible:
             call.quick_empty = None  # so that it is not asked again
             return None
-        REPEATS.append(made)
-    return REPEATS[0]
+        NATIVE_CALLS.append(made)
+    return NATIVE_CALLS[0]

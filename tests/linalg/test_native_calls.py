@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from lanewise.linalg.launch import quick_call
-from lanewise.linalg.launch.quick_call import QUICK_TEXT, QuickCalls
+from lanewise.jit.restricted_python import compiled
+from lanewise.linalg.launch import native_calls
+from lanewise.linalg.launch.native_calls import NativeCalls
 
 if find_spec("torch") is None:
     pytest.skip("torch is not installed", allow_module_level=True)
@@ -70,10 +71,10 @@ class Driver:
         self.made.append(found.data_ptr())
         return found
 
-    def calls(self, empty: Any = None) -> QuickCalls:
+    def calls(self, empty: Any = None) -> NativeCalls:
         """Return calls on this driver."""
         launch, stream, capturing = (ctypes.cast(each, ctypes.c_void_p).value or 0 for each in self.functions)
-        found = QuickCalls(
+        found = NativeCalls(
             (torch.Tensor, torch.nn.Parameter), empty or self.empty, torch.is_grad_enabled, launch=launch,
             capturing=capturing, last=ctypes.addressof(self.last), stream=stream,
         )  # fmt: skip
@@ -82,7 +83,7 @@ class Driver:
         return found
 
 
-def add(calls: QuickCalls, *arguments: Any, launches: int = 1, workspace: Any = None, **more: Any) -> None:
+def add(calls: NativeCalls, *arguments: Any, launches: int = 1, workspace: Any = None, **more: Any) -> None:
     """Have machine code make a call with these arguments."""
     shape = (arguments[0].shape[0], arguments[1].shape[1])
     each: Any = [Launch() for _ in range(launches)]
@@ -106,12 +107,17 @@ def test_kinds_tell_calls_apart() -> None:
     assert kind(a, b, None, row, None, *nothing, None) == b""
 
 
+@compiled()
+def seven(seen: int, more: int) -> int:
+    """Return a hash that is the same for all."""
+    return 7
+
+
 def test_calls_with_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """The hash only says where to look: with one hash for all, each call still makes its own launches."""
-    text = QUICK_TEXT.replace("ret i64 %mixed", "ret i64 7")
-    assert text != QUICK_TEXT
-    monkeypatch.setattr(quick_call, "QUICK_TEXT", text)
-    quick_call._program.cache_clear()
+    monkeypatch.setattr(native_calls, "mixed", seven)
+    monkeypatch.setattr(native_calls, "_PROGRAM", "quick call with one hash")
+    native_calls._program.cache_clear()
     try:
         driver = Driver()
         calls = driver.calls()
@@ -147,7 +153,7 @@ def test_calls_with_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> 
         calls.clear()
         assert all(calls.call(*each) is None for each in kinds)
     finally:
-        quick_call._program.cache_clear()
+        native_calls._program.cache_clear()
 
 
 def test_tensors_of_many_axes_are_left_to_python() -> None:

@@ -1,0 +1,86 @@
+"""Matrices that lie in two arrays: 2:4-sparse ones (`sparsify.py`), and 4-bit integers (`quantize.py`).
+
+They are copied once to each GPU where products with them are computed.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lanewise.formats import Format, u8
+from lanewise.linalg.operands import View, empty
+
+Array = npt.NDArray[Any]
+
+#: Bytes that rows of values are padded to, for TMA.
+ALIGNED = 16
+
+
+class OnDevice(NamedTuple):
+    """A matrix on a GPU in two arrays of bytes: the kept values of a sparse one, and where they stood; or the
+    integers of one of 4 bits, packed, and their scales."""
+
+    values: Any
+    metadata: Any
+    values_address: int
+    metadata_address: int
+
+    @classmethod
+    def of(cls, values: object, metadata: object) -> OnDevice:
+        """Return a matrix whose values and metadata are two arrays of bytes."""
+        from lanewise.gpu.arrays import locate
+
+        places = [locate(array, 0) for array in (values, metadata)]
+        assert places[0] is not None and places[1] is not None
+        return cls(values, metadata, places[0].address, places[1].address)
+
+
+class MatrixInTwoArrays(ABC):
+    """A K by N matrix that lies in two arrays: values, and their places or scales."""
+
+    def __init__(self, shape: tuple[int, int], fmt: Format, kind: tuple[object, ...]) -> None:
+        #: The shape of the matrix with its zeros.
+        self.shape, self.format = shape, fmt
+        #: Copies on GPUs, by library and device; they are made for the first product there.
+        self.copies: dict[tuple[str, int], OnDevice] = {}
+        #: What of it decides a launch, besides the device: all but its address and its numbers.
+        self.kind = kind
+
+    @property
+    def k(self) -> int:
+        """The elements of a column."""
+        return self.shape[0]
+
+    @abstractmethod
+    def parts(self) -> tuple[Array, Array]:
+        """Return both arrays in host memory, as they lie on a GPU."""
+
+    def on_device(self, like: View) -> OnDevice:
+        """Return the matrix on the GPU of an array, in memory of the array's library; it is copied once."""
+        assert like.device is not None
+        key = (like.library, like.device)
+        copy = self.copies.get(key)
+        if copy is None:
+            copy = self.copies[key] = OnDevice.of(*(_to_device(like, part) for part in self.parts()))
+        return copy
+
+
+def bytes_for(like: View, count: int) -> Any:
+    """Return so many bytes on the GPU of an array, in memory of its library."""
+    return empty(like, (max(count, ALIGNED),), u8)
+
+
+def _to_device(like: View, array: Array) -> Any:
+    """Return an array's bytes on the GPU of another one, in memory of its library."""
+    whole = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    made = bytes_for(like, whole.size)
+    if like.library == "torch":
+        made[: whole.size].copy_(sys.modules["torch"].from_numpy(whole))
+    else:
+        made[: whole.size].set(whole)
+    return made
