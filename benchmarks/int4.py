@@ -1,20 +1,29 @@
 """`lw.matmul` with 4-bit weights of `lw.quantize`, beside products of bf16 by torch and by lanewise.
 
     python benchmarks/int4.py [--json FILE] [--rounds 25] [--rows 1 16 …]
+    python benchmarks/int4.py --plans [--json FILE]
 
 Layers of Llama 3 (8B and 70B), 1 to 8192 rows. Each time is the median of rounds in which the products take
-turns, the L2 cache swept before every run.
+turns, the L2 cache swept before every run. With `--plans`, all divisions that the planner has to choose from
+are timed, on layers of random sizes, too, and its regret is printed: the time of its choice over the least.
 """
 
 import argparse
+import random
+import statistics
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from attention import medians
-from gpu_times import save
+from gpu_times import save, timed
 
 import lanewise as lw
+from lanewise.linalg import int4_matmul
+from lanewise.linalg.kernels.int4.plans import candidates, tile_of
+from lanewise.linalg.launch.repeat import forget
 
 #: K and N of the layers.
 LAYERS = ((4096, 4096), (4096, 14336), (14336, 4096), (8192, 8192), (8192, 28672))
@@ -48,6 +57,28 @@ def measure(k: int, n: int, rows: list[int], rounds: int) -> list[dict[str, Any]
     return found
 
 
+def measure_plans(k: int, n: int, rows: list[int], rounds: int) -> list[dict[str, Any]]:
+    """Return microseconds of each division of the products with a layer, if a kernel unpacks."""
+    packed = lw.quantize(torch.randn((n, k), device="cuda", dtype=torch.bfloat16).mT)
+    found = []
+    for m in rows:
+        if m > int4_matmul.MOST_FEW_ROWS:
+            continue
+        x, times = torch.randn((m, k), device="cuda", dtype=torch.bfloat16), {}
+        for tile in candidates(m, n):
+            forget()
+            with mock.patch.object(int4_matmul, "int4_plan", lambda problem, chunks, tile=tile: tile):
+                lw.matmul(x, packed)
+            rounds_of_tile = [timed(lambda x=x: lw.matmul(x, packed)) for _ in range(rounds)]
+            times[tile] = round(statistics.median(rounds_of_tile), 2)
+        forget()
+        regret = times[tile_of(m, n, packed.chunks)] / min(times.values())
+        measured = [{**asdict(tile), "microseconds": time} for tile, time in times.items()]
+        found.append({"rows": m, "k": k, "n": n, "regret": round(regret, 3), "tiles": measured})
+        print({name: value for name, value in found[-1].items() if name != "tiles"}, flush=True)
+    return found
+
+
 def main() -> None:
     """Measure, print, and write."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -55,7 +86,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--rows", type=int, nargs="*", default=list(ROWS))
     parser.add_argument("--layers", type=int, default=len(LAYERS), help="so many of the layers")
+    parser.add_argument("--plans", action="store_true", help="time all divisions of each product")
+    parser.add_argument("--seed", type=int, help="with --plans: so that random layers are the same again")
     given = parser.parse_args()
+    if given.plans:
+        rng = random.Random(given.seed)
+        sizes = [int(2 ** rng.uniform(10, 14)) // 64 * 64 for _ in range(10)]
+        layers = [*LAYERS[: given.layers], *zip(sizes[::2], sizes[1::2], strict=True)]
+        found = [row for k, n in layers for row in measure_plans(k, n, given.rows, given.rounds)]
+        regrets = sorted(row["regret"] for row in found)
+        print(f"regret: median {regrets[len(regrets) // 2]}, 95 % {regrets[len(regrets) * 19 // 20]}")
+        how = "divisions of products with 4-bit weights, bf16 rows, L2 swept, medians; regret: of the planner"
+        save(given.json, how, rounds=given.rounds, products=found)
+        return
     found = [row for k, n in LAYERS[: given.layers] for row in measure(k, n, given.rows, given.rounds)]
     how = "4-bit weights, bf16 rows, by turns, L2 swept, medians; ratio: the better product of bf16 / int4"
     save(given.json, how, rounds=given.rounds, rows=found)

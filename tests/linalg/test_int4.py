@@ -9,10 +9,11 @@ import pytest
 
 import lanewise as lw
 from everything import only_with_everything
-from lanewise.formats import f32, format_of
-from lanewise.linalg.kernels.int4.kernels import product_launch, unpack_launch
+from lanewise.formats import bf16, f32, format_of
+from lanewise.isa.multiprocessor import multiprocessor
+from lanewise.linalg.kernels.int4.kernels import Traits, product_launch, unpack_launch
 from lanewise.linalg.kernels.int4.packing import CHUNK, pack, unpack
-from lanewise.linalg.kernels.int4.plans import tile_of
+from lanewise.linalg.kernels.int4.plans import Tile, candidates
 from lanewise.linalg.problem import Operand, Problem
 
 BF16 = ml_dtypes.bfloat16
@@ -82,32 +83,49 @@ def test_a_batch_a_vector_strides_and_out() -> None:
     assert lw.matmul(x[:0], weights).shape == (0, 20)
 
 
-def kernel_result(x: Any, weights: Any) -> Any:
+def kernel_result(x: Any, weights: Any, tile: Tile) -> Any:
     """The launch of the kernel, for the CPU machine, and its result."""
     (m, k), n = x.shape, weights.shape[1]
     rows = Operand(weights.format, True, k)
     problem = Problem(m, n, k, rows, rows, Operand(weights.format, True, n, alignment=gcd(16, 2 * n)), f32)
     out = np.zeros((m, n), x.dtype)
     arrays = [each.reshape(-1) for each in (weights.words.view(np.int32), weights.scales, out)]
-    packed, tile = (weights.chunks, weights.group, weights.columns), tile_of(m, n, weights.chunks)
+    packed = weights.chunks, weights.group, weights.columns
     return product_launch(problem, [x, *arrays, 0, 0, 0], packed, (1.0, 1.0), tile), out
 
 
 @pytest.mark.parametrize(
-    ("dtype", "m", "k", "n", "group"),
+    ("dtype", "sizes", "group", "tile"),
     [
-        (BF16, 11, 648, 140, 64),
-        pytest.param(BF16, 3, 192, 141, 128, marks=only_with_everything),
-        pytest.param(np.float16, 70, 520, 130, 128, marks=only_with_everything),
-        pytest.param(np.float16, 260, 192, 40, 64, marks=only_with_everything),
+        (BF16, (11, 648, 140), 64, Tile(16, 1, 3, 4)),
+        pytest.param(BF16, (3, 192, 141), 128, Tile(8, 2, 1, 3), marks=only_with_everything),
+        pytest.param(BF16, (9, 1104, 66), 128, Tile(8, 1, 8, 4), marks=only_with_everything),
+        pytest.param(np.float16, (70, 520, 130), 128, Tile(64, 2, 4, 2), marks=only_with_everything),
+        pytest.param(np.float16, (260, 192, 40), 64, Tile(256, 2, 1, 1), marks=only_with_everything),
+        pytest.param(np.float16, (140, 328, 200), 64, Tile(128, 1, 2, 2), marks=only_with_everything),
     ],
 )
-def test_the_kernel_has_the_bits_of_the_cpu(dtype: Any, m: int, k: int, n: int, group: int) -> None:
+def test_the_kernel_has_the_bits_of_the_cpu(
+    dtype: Any, sizes: tuple[int, int, int], group: int, tile: Tile, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Parts of K that are empty, columns beyond the last, scales for half a stage, tails of rows and K."""
-    x, weights, _ = random_layer(np.random.default_rng(4), dtype, m, k, n, group)
-    launch, out = kernel_result(x, weights)
+    x, weights, _ = random_layer(np.random.default_rng(4), dtype, *sizes, group)
+    launch, out = kernel_result(x, weights, tile)
     launch()
+    monkeypatch.setattr("lanewise.linalg.int4_matmul.int4_plan", lambda problem, chunks: tile)
     assert out.tobytes() == lw.matmul(x, weights).tobytes()
+
+
+def test_as_many_blocks_share_a_multiprocessor_as_the_plan_says() -> None:
+    """By their threads and their shared memory, with what the system takes of it; few rows leave three stages
+    or more."""
+    sm = multiprocessor("sm_90a")
+    rows = Operand(bf16, True, 128)
+    for tile in candidates(1, 128):
+        traits = Traits(Problem(1, 128, 128, rows, rows, rows, f32), tile, 2, 4)
+        shared = traits.shared_bytes + 1024 + sm.reserved_bytes
+        assert shared * tile.at_once <= sm.shared_bytes and traits.stages >= (3 if tile.rows < 128 else 2)
+        assert traits.threads * tile.at_once <= sm.warps * 32
 
 
 def test_unpacked_weights_have_the_bits_of_dequantize() -> None:
@@ -123,10 +141,9 @@ def test_unpacked_weights_have_the_bits_of_dequantize() -> None:
 @pytest.mark.parametrize("dtype", [BF16, pytest.param(np.float16, marks=only_with_everything)])
 def test_the_checker_finds_nothing(dtype: Any) -> None:
     x, weights, _ = random_layer(np.random.default_rng(6), dtype, 70, 648, 50)
-    launch, out = kernel_result(x, weights)
+    launch, _ = kernel_result(x, weights, Tile(64, 1, 3, 2))
     report = lw.check(launch.kernel, *launch.arguments)
     assert not report.findings, report.findings[0]
-    assert out.tobytes() == lw.matmul(x, weights).tobytes()
 
 
 def test_torch_tensors_are_taken_and_returned() -> None:

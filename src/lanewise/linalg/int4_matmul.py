@@ -57,7 +57,12 @@ def product(
             return dense(a, b.rows().T, options)
         _on_cpu(request, problem, b, int4_plan(problem, b.chunks))
     elif not few:
-        return dense(a, _unpacked(b, left), options)
+        call = UnpackedCall(dense)
+        if known is not None and left.library == "torch":
+            from lanewise.linalg.launch.repeat import remember
+
+            remember(known.key, call)
+        return call(a, b, options)
     else:
         from lanewise.linalg.launch.int4 import multiply
 
@@ -65,6 +70,19 @@ def product(
         if known is not None and prepared is not None:
             known.remember(prepared, request, options)
     return request.result if options.out is None else options.out
+
+
+class UnpackedCall:
+    """What makes a kind of call with many rows: weights are unpacked, and `dense` multiplies."""
+
+    #: It is not given to machine code; the product that it makes is.
+    calls = 0
+
+    def __init__(self, dense: Callable[[Any, Any, Options], Any]) -> None:
+        self.dense = dense
+
+    def __call__(self, a: object, b: QuantizedMatrix, options: Options) -> Any:
+        return self.dense(a, _unpacked(b, view_of(a, "a")), options)
 
 
 def _on_cpu(request: Request, problem: Problem, b: QuantizedMatrix, tile: Tile) -> None:

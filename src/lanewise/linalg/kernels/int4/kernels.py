@@ -15,13 +15,13 @@ from typing import Any
 from lanewise import lang as lw
 from lanewise.formats import Format, f32
 from lanewise.isa import Instruction, instruction
-from lanewise.isa.multiprocessor import shared_bytes_of
+from lanewise.isa.multiprocessor import multiprocessor
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.family import Launch, residual_strides
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.hopper.shared_memory import line_swizzle
-from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, GROUP_STEP, TILE_WORDS, TILES
+from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, GROUP_STEP, TILE_WORDS
 from lanewise.linalg.kernels.int4.plans import Tile
 from lanewise.linalg.kernels.warp.epilogue import finished_sum
 from lanewise.linalg.problem import Operand, Problem
@@ -39,8 +39,8 @@ LINE, DEEP = 64, 16
 MANY, MOST_STAGES = 256, 12
 #: Registers of a thread of that warpgroup, and of one that multiplies.
 _REGISTERS = (40, 232)
-#: Shared memory of a multiprocessor that barriers and the system leave to a block.
-_ROOM = shared_bytes_of("sm_90a") - 1024
+#: Shared memory of a block that its barriers take: the stages behind them are aligned to 1024 bytes.
+_OF_BARRIERS = 1024
 #: What arithmetic of two bf16 at once needs.
 _NEEDS = ("sm_90", "7.8")
 #: By type: the bits of a number with a 4-bit integer in its last place, and what is subtracted from it.
@@ -80,12 +80,12 @@ class Traits:
     @property
     def consumers(self) -> int:
         """Threads of a block that multiply: a warpgroup for each tile of its columns."""
-        return TILES * WARPGROUP
+        return self.tile.tiles * WARPGROUP
 
     @property
     def columns(self) -> int:
         """Columns of the weights that a block multiplies."""
-        return TILES * COLUMNS
+        return self.tile.tiles * COLUMNS
 
     @property
     def sums(self) -> Layout:
@@ -95,7 +95,7 @@ class Traits:
     @property
     def piece_bytes(self) -> tuple[int, int, int]:
         """Bytes of a stage: of rows, of weights, of scales."""
-        return self.tile.rows * CHUNK * 2, TILES * TILE_WORDS * 4, self.groups * self.columns * 2
+        return self.tile.rows * CHUNK * 2, self.tile.tiles * TILE_WORDS * 4, self.groups * self.columns * 2
 
     @property
     def stage_bytes(self) -> int:
@@ -104,8 +104,10 @@ class Traits:
 
     @property
     def stages(self) -> int:
-        """Stages that fit into shared memory."""
-        return min(MOST_STAGES, _ROOM // self.tile.at_once // self.stage_bytes)
+        """Stages that fit into shared memory, if so many blocks share a multiprocessor."""
+        sm = multiprocessor("sm_90a")
+        room = sm.shared_bytes // self.tile.at_once - sm.reserved_bytes - _OF_BARRIERS
+        return min(MOST_STAGES, room // self.stage_bytes)
 
     @property
     def shared_bytes(self) -> int:
@@ -134,8 +136,8 @@ class Stages:
         self.words = lw.dynamic_shared(
             lw.u32,
             Layout(
-                (4, LANES, 4, 2, TILES, T.stages),
-                (1, 4, 4 * LANES, TILE_WORDS // 2, TILE_WORDS, TILES * TILE_WORDS),
+                (4, LANES, 4, 2, T.tile.tiles, T.stages),
+                (1, 4, 4 * LANES, TILE_WORDS // 2, TILE_WORDS, T.tile.tiles * TILE_WORDS),
             ),
             offset=T.stages * of_rows,
         )
@@ -154,14 +156,14 @@ def produce(T, pipeline, X, W, scales, first_row, steps, sizes) -> None:
     chunks, per_group, padded = sizes
     stages, filling = Stages(T), pipeline.producer_state()
     block = lw.block_idx.x // T.tile.split
-    weights = W + (block * TILES).to(lw.i64) * chunks.to(lw.i64) * TILE_WORDS
+    weights = W + (block * T.tile.tiles).to(lw.i64) * chunks.to(lw.i64) * TILE_WORDS
     of_columns = scales + (block * T.columns).to(lw.i64)
     for step in lw.range(count):
         chunk, stage = first + step, filling.stage
         pipeline.acquire(filling)
         pipeline.commit(filling)
         full = pipeline.barrier(filling)
-        for tile in range(TILES):
+        for tile in range(T.tile.tiles):
             place = (chunks * tile + chunk).to(lw.i64) * TILE_WORDS
             target = stages.words.ptr(0, 0, 0, 0, tile, stage).aligned(16)
             lw.tma.copy(target, (weights + place).aligned(16), TILE_WORDS * 4, full)
@@ -408,7 +410,8 @@ def product_launch(
         chunks, group // GROUP_STEP, columns, *out.strides, bias, residual, *residual_strides(problem)[:2],
         scale_out, *factors, problem.folded_rows,
     )  # fmt: skip
-    grid = (-(-problem.n // traits.columns) * tile.split, -(-problem.m // traits.tile.rows))
+    down = -(-problem.m // tile.rows)
+    grid = (tile.blocks(problem.m, problem.n) // down, down)
     return Launch(product(traits)[grid, traits.threads, traits.shared_bytes], arguments)
 
 

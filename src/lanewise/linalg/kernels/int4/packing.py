@@ -16,7 +16,7 @@ from lanewise.numpy_types import AnyArray
 COLUMNS, CHUNK, TILE_WORDS = 64, 128, 1024
 #: What divides the elements of K that share a scale.
 GROUP_STEP = 64
-#: Tiles of columns of a block: a warpgroup multiplies each.
+#: Tiles of columns to which weights are padded: those of the widest block.
 TILES = 2
 #: What is added to an element before it is stored: 0 … 15 are -8 … 7.
 OFFSET = 8
