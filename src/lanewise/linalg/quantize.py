@@ -207,9 +207,7 @@ def _largest_scale(fmt: Format) -> Any:
     """Return the largest scale with which the largest integer of 4 bits is a finite number."""
     with np.errstate(over="ignore"):
         scale = np.array([float(fmt.max) / _LARGEST], np.float32).astype(fmt.dtype)
-        while not np.isfinite(
-            (scale.astype(np.float32) * _LARGEST).astype(fmt.dtype).astype(np.float32)
-        ).all():
+        while np.isinf((scale.astype(np.float32) * _LARGEST).astype(fmt.dtype).astype(np.float32)).any():
             scale = (scale.view(np.uint16) - 1).view(fmt.dtype)  # the next one below
     return scale[0]
 
@@ -227,8 +225,8 @@ def _quantized(rows: Array, group: int, fmt: Format) -> tuple[Array, Array]:
     if exact.max(initial=0) * _LARGEST > float(fmt.max):
         wider = '; dtype="bfloat16" has a wider range' if fmt is not bf16 else ""
         raise LanewiseError(
-            f"w has magnitudes up to {np.abs(rows).max():.3g}, and {fmt.dtype_name}, the type of the scales and "
-            f"of what they multiply, ends at {float(fmt.max):.3g}{wider}"
+            f"w has magnitudes up to {np.abs(rows).max():.3g}, and {fmt.dtype_name}, the type of the scales "
+            f"and of what they multiply, ends at {float(fmt.max):.3g}{wider}"
         )
     scale = np.minimum(np.maximum(exact, least).astype(fmt.dtype), _largest_scale(fmt))
     integers = np.rint(apart / scale.astype(np.float32)[:, :, None])
