@@ -48,7 +48,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "half of an element": (lambda: MMA.d.element(5), TypeError, "value is missing; an example: d.element("),
     "third operand": (lambda: lib.matmul(TILE, TILE, TILE), TypeError, "given by name: out=, bias=, "),
     "plan of sizes": (lambda: lib.plan(4096, 4096, 4096), TypeError, "plan(np.zeros((4096, 4096)"),
-    "gemm without arch": (lambda: MMA.gemm(TILE, TILE), TypeError, "gemm needs arch=; an example: mma.gemm("),
+    "gemm without arch": (lambda: MMA.gemm(TILE, TILE), TypeError, "mma.gemm(a, b, arch="),
     "fidelity of what": (lambda: MMA.fidelity(), TypeError, 'fidelity("sm_90")'),
     "shape as numbers": (lambda: lib.instruction(16, 8, 16), TypeError, "instruction takes text by position"),
     "instructions by dtype": (lambda: lib.instructions(dtype="f16"), TypeError, "it takes arch, family, a"),

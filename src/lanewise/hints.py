@@ -207,17 +207,20 @@ def _example_of(function: Callable[..., object]) -> str:
                 continue
             text = line.strip().removeprefix(">>> ").partition("  # doctest")[0]
             if re.search(rf"\b{_called_name(function)}[(\[].*[)\]]", text):
-                return _with_definitions(text, before)
+                return _with_definitions(text, before, _called_name(function))
             before.append(text)
     return ""
 
 
-def _with_definitions(example: str, before: list[str]) -> str:
+def _with_definitions(example: str, before: list[str], called_name: str) -> str:
     """Return an example after the assignments that it needs, of the statements before it.
 
-    >>> _with_definitions("f(x, y)", ["import numpy as np", "y = np.zeros(n)", "z = 3", "n = 4"])
-    'y = np.zeros(n); f(x, y)'
+    The object whose method is called is one that the reader has.
+
+    >>> _with_definitions("g.f(x, y)", ["import numpy as np", "y = np.zeros(4)", "z = 3", "g = Some()"], "f")
+    'y = np.zeros(4); g.f(x, y)'
     """
+    owner = re.search(rf"(\w+)\.{called_name}\b", example)
     import ast  # wanted for a message alone
 
     for statement in reversed(before):
@@ -227,6 +230,8 @@ def _with_definitions(example: str, before: list[str]) -> str:
             continue
         targets = assignment.targets if isinstance(assignment, ast.Assign) else []
         names = [node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)]
+        if owner is not None and names == [owner[1]]:
+            continue
         if any(re.search(rf"\b{name}\b", example) for name in names):
             example = f"{statement}; {example}"
     return example
