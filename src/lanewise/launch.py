@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 
-from lanewise.errors import LanewiseError, is_set, shown
+from lanewise.errors import IllegalInstruction, LanewiseError, is_set, shown
 from lanewise.isa import find_arch
 from lanewise.observers import Observers
 from lanewise.ptx import Shape, cluster_refusal, required_cluster, shape_refusals, shared_refusals
 from lanewise.ptx.host_tensors import host_arguments
 from lanewise.ptx.signatures import require_signature
-from lanewise.tracebacks import shorten
+from lanewise.tracebacks import short_traceback, shorten
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -191,7 +191,10 @@ class Configured:
             require_signature(self.entry, arguments)
         arch = given.pop("arch", None)
         if stream is None and not _any_on_gpu(arguments):
-            self._on_machine(arguments, arch, **given)
+            try:
+                self._on_machine(arguments, arch, **given)
+            except IllegalInstruction as error:  # of the catalogue, which knows no lines
+                raise self.entry.module.with_line(error) from None
         elif given:
             raise LanewiseError(
                 "steps=, progress=, executor= and schedule= are for NumPy arrays, on the CPU machine"
@@ -285,6 +288,7 @@ class Address(int):
         return int, (int(self),)
 
 
+@short_traceback
 def address(array: object) -> Address:
     """Return the device address of an array, for arrays of pointers and structs that a kernel follows.
 

@@ -281,6 +281,7 @@ class Trace(Suggests):
 
     # taken along -------------------------------------------------------------------------------------------
 
+    @short_traceback
     def save(self, path: str | Path) -> Path:
         """Write the trace as one HTML file, which opens in any browser and needs nothing else.
 

@@ -154,10 +154,14 @@ def autotune(
             for values in itertools.product(*(tuple(values) for values in configurations.values()))
         ]
     else:
-        candidates = [dict(configuration) for configuration in configurations]
+        try:
+            candidates = [dict(configuration) for configuration in configurations]
+        except (TypeError, ValueError):
+            candidates = []
     if not candidates or not all(candidates):
         raise LanewiseError("lw.autotune takes values to try: {'BLOCK': (64, 128)}, or a list of such dicts")
 
+    @short_traceback
     def decorated(kernel: Kernel) -> AutotunedKernel:
         if not isinstance(kernel, Kernel):
             raise LanewiseError(f"@lw.autotune goes above @lw.kernel, and takes a kernel; not {kernel!r}")
