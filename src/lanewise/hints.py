@@ -303,6 +303,24 @@ class _Room(ModuleType):
     def __call__(self, *_: object, **__: object) -> NoReturn:
         raise TypeError(f"{self.__name__} is a module and is not called: {self.called_instead}")
 
+    if not TYPE_CHECKING:  # a checker knows the names
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(
+                f"module {self.__name__!r} has no attribute {name!r}{instead_in_module(self, name)}",
+                name=name,
+                obj=None,
+            )
+
+
+def instead_in_module(module: ModuleType, name: str) -> str:
+    """Return the end of a message about a name that a module of the library does not have.
+
+    The module lists its names in `__all__`; `INSTEAD` says what serves for names of other libraries.
+    """
+    names = vars(module).get("__all__", ())
+    return instead_of(name, names, vars(module).get("INSTEAD"))
+
 
 def not_called(module: str, instead: str) -> None:
     """Let a call of a module of the library say what to call instead."""

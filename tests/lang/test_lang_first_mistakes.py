@@ -558,3 +558,64 @@ def test_a_kernel_does_not_launch_cuda(add: Any) -> None:
 
     with pytest.raises(lw.KernelError, match="a kernel does not launch another"):
         launches_cuda[1, 32](X, 1)
+
+
+# tensor memory and tilings ----------------------------------------------------------------------------------
+
+TCGEN05 = lw.instruction("tcgen05.mma.cta_group::1.kind::f16", m=128, n=64, a="bf16", b="bf16", d="f32")
+COPY = lw.make_tiled_copy(
+    "SM80_CP_ASYNC_CACHEGLOBAL<uint128_t>", lw.Layout((32, 4), (4, 1)), lw.Layout((1, 8)), lw.f16
+)
+
+
+@lw.kernel
+def load_of_tcgen05(x: lw.Ptr[lw.f32]):
+    lw.tcgen05.ld(x)
+
+
+@lw.kernel
+def misspelt_commit(x: lw.Ptr[lw.f32]):
+    lw.tcgen05.comit(x)
+
+
+@lw.kernel
+def misspelt_allocation(x: lw.Ptr[lw.f32]):
+    lw.tmem.allocate(64)
+
+
+@lw.kernel
+def misspelt_cluster(x: lw.Ptr[lw.f32]):
+    lw.cluster.snyc()
+
+
+@lw.kernel
+def sum_in_tensor_memory(x: lw.Ptr[lw.f32]):
+    x[0] = 1.0 + lw.tmem.alloc(64).accumulator(TCGEN05)
+
+
+@lw.kernel
+def zeros_of_tcgen05(x: lw.Ptr[lw.f32]):
+    TCGEN05.zeros()
+
+
+@lw.kernel
+def partition_without_a_slice(x: lw.Ptr[lw.f32]):
+    COPY.partition_S(lw.make_tensor(x, (64, 64), (64, 1)))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "says"),
+    [
+        (load_of_tcgen05, "matrix.load(column, count) loads from a matrix in tensor memory"),
+        (misspelt_commit, "did you mean commit?"),
+        (misspelt_allocation, "did you mean alloc?"),
+        (misspelt_cluster, "did you mean sync?"),
+        (sum_in_tensor_memory, "row = matrix.load(column, count) loads elements"),
+        (zeros_of_tcgen05, "lw.tmem.alloc(columns).accumulator(mma)"),
+        (partition_without_a_slice, ".get_slice(thread).partition_S(…)"),
+    ],
+)
+def test_mistakes_with_tensor_memory_and_tilings(kernel: Any, says: str) -> None:
+    with pytest.raises(lw.KernelError) as raised:
+        kernel.ptx("sm_100a")
+    assert says in str(raised.value)

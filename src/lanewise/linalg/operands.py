@@ -191,8 +191,10 @@ def _other_view(value: object, name: str) -> View:
             "on arrays, outside of jax.jit, jax.grad and jax.vmap; inside of them jax.pure_callback calls it"
         )
     if where is None:
+        is_operand = getattr(type(value), "INSTEAD", None) is OF_OPERANDS
         raise LanewiseError(
             f"{name} must be an array of NumPy, torch, CuPy, or one with DLPack, not {type(value).__name__}"
+            + (", which is the b of lw.matmul(a, b) alone" if is_operand else "")
         )
     if not where.on_gpu:
         array = host_array(value)
@@ -372,6 +374,24 @@ def _addresses(view: View) -> np.ndarray[Any, Any]:
         "strides": tuple(step * view.bytes for step in view.strides),
     }
     return np.asarray(SimpleNamespace(__array_interface__=interface))
+
+
+# operands that are more than one array --------------------------------------------------------------------
+
+#: What serves in place of attributes of arrays that sparse and quantized matrices do not have.
+OF_OPERANDS = {
+    "T": "transpose the matrix before: lw.sparsify(b.T), lw.quantize(w.T)",
+    **dict.fromkeys(
+        ("toarray", "todense", "numpy", "to_dense", "dense", "dequantize"),
+        "a sparse matrix has dense(), a quantized one dequantize()",
+    ),
+    "dtype": "format is the type of its elements",
+}
+
+
+def multiplied_by_matmul(*_: object) -> Any:
+    """Refuse the operator @ of a sparse or quantized matrix, whose product has options."""
+    raise LanewiseError("a sparse or quantized matrix is multiplied by lw.matmul(a, b), as its b; not by @")
 
 
 # results ----------------------------------------------------------------------------------------------------

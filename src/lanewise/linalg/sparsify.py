@@ -6,16 +6,17 @@ import sys
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, s32, u8
+from lanewise.hints import Suggests
 from lanewise.isa.sparsity import prune_2_4
 from lanewise.linalg.arrays import Array as AnyArray
-from lanewise.linalg.operands import View, empty, view_of
+from lanewise.linalg.operands import OF_OPERANDS, View, empty, multiplied_by_matmul, view_of
 from lanewise.linalg.options import Options
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import planned_arch
@@ -49,8 +50,12 @@ class OnDevice(NamedTuple):
         return cls(values, metadata, places[0].address, places[1].address)
 
 
-class MatrixInTwoArrays(ABC):
+class MatrixInTwoArrays(Suggests, ABC):
     """A K by N matrix that lies in two arrays: values, and their places or scales."""
+
+    INSTEAD: ClassVar = OF_OPERANDS
+    __array_ufunc__ = None  # NumPy leaves the operator @ to this class
+    __matmul__ = __rmatmul__ = multiplied_by_matmul
 
     def __init__(self, shape: tuple[int, int], fmt: Format, kind: tuple[object, ...]) -> None:
         #: The shape of the matrix with its zeros.

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
-from types import CellType, CodeType, FunctionType, TracebackType
+from types import CellType, CodeType, FunctionType, ModuleType, TracebackType
 from typing import TypeGuard
 
 from lanewise.errors import LanewiseError
-from lanewise.hints import instead_of_attribute, misfit_call
+from lanewise.hints import instead_in_module, instead_of_attribute, misfit_call
 from lanewise.lang.frontend.control_flow import Runtime
 from lanewise.lang.frontend.heap import Scope, captured_names
 from lanewise.lang.frontend.rewrite import Unsupported, rewrite
@@ -178,6 +178,9 @@ def _instead(error: BaseException) -> str:
     """Return what serves instead of an attribute that an object of the library does not have."""
     if not isinstance(error, AttributeError):
         return ""
+    if isinstance(error.obj, ModuleType):
+        own = error.obj.__name__.startswith("lanewise.")
+        return instead_in_module(error.obj, error.name or "") if own else ""
     owner: type = type(error.obj)
     return instead_of_attribute(owner, error.name or "") if owner.__module__.startswith("lanewise.") else ""
 
