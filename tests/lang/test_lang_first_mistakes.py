@@ -417,7 +417,7 @@ def global_list_in_a_loop(x: lw.Ptr[lw.f32], n: lw.i32):
         (array_in_a_branch, "t is a NumPy array, and its elements change in the branches of lines"),
         (array_in_a_loop, "t is a NumPy array, and its elements change in the loop of line"),
         (new_array_in_a_loop, "t is a NumPy array, and its elements change in the loop of line"),
-        (new_array_in_a_branch, "t is two different NumPy arrays after the branches of lines"),
+        (new_array_in_a_branch, "t is two different arrays (a NumPy array) after the branches of lines"),
         (global_array, "TABLE is a NumPy array, and its elements change in the branches of lines"),
         (global_list, "NUMBERS is a global list, and its elements change in the branches of lines"),
         (global_list_in_a_loop, "NUMBERS is a global list, and its elements change in the loop of line"),

@@ -41,22 +41,52 @@ class ArrayForm:
 
 
 def is_array(value: object) -> TypeGuard[Any]:
-    """Return whether a value is a NumPy array, whose elements can be set."""
+    """Return whether a value is a NumPy array, or a tensor of torch in host memory: elements can be set."""
     numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.ndarray)
+    return (numpy is not None and isinstance(value, numpy.ndarray)) or _is_tensor(value)
+
+
+def _is_tensor(value: object) -> TypeGuard[Any]:
+    torch = sys.modules.get("torch")
+    tensor = getattr(torch, "Tensor", None)  # None also while torch is being imported
+    return (
+        tensor is not None and isinstance(value, tensor) and str(value.layout) == "torch.strided"
+    ) and value.device.type == "cpu"
+
+
+def array_in_words(array: object) -> str:
+    """Return what an array is, for messages."""
+    return "a tensor of torch" if _is_tensor(array) else "a NumPy array"
 
 
 def _array_contents(array: AnyValue) -> tuple[ArrayForm, list[object]]:
     """Return the form of an array and, of an array of objects, these."""
+    if _is_tensor(array):
+        return ArrayForm(str(array.dtype), tuple(array.shape), _tensor_bytes(array)), []
     objects = bool(array.dtype.hasobject)
     form = ArrayForm(array.dtype.str, array.shape, b"" if objects else array.tobytes())
     return form, array.ravel().tolist() if objects else []
+
+
+def _tensor_bytes(tensor: AnyValue) -> bytes:
+    """Return the bytes of a tensor's elements; none where torch itself has none, as of a fake tensor."""
+    torch = sys.modules["torch"]
+    try:
+        return bytes(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    except (RuntimeError, TypeError):
+        return b""
 
 
 def _set_array(array: AnyValue, form: ArrayForm, values: list[object]) -> None:
     """Give an array other elements; one that has them already may be one that is only read."""
     import numpy as np
 
+    if _is_tensor(array):
+        if form.data and _tensor_bytes(array) != form.data:
+            torch = sys.modules["torch"]
+            made = torch.frombuffer(bytearray(form.data), dtype=array.dtype).reshape(form.shape)
+            array.detach().copy_(made)
+        return
     if array.dtype.hasobject:
         for index, value in zip(np.ndindex(array.shape), values, strict=True):
             array[index] = value
@@ -246,6 +276,8 @@ def _set_attributes(value: object, attributes: dict[str, object]) -> None:
 
 def empty_copy(container: AnyValue) -> AnyValue:
     """Return a new container like another, whose contents are still to be set."""
+    if _is_tensor(container):
+        return container.clone()
     if isinstance(container, list | dict | deque | set | bytearray) or is_array(container):
         return container.copy()
     made = object.__new__(type(container))
@@ -263,5 +295,5 @@ def in_words(container: object) -> str:
     if isinstance(container, CellType | GlobalVariable):
         return "a variable of a function"
     if is_array(container):
-        return f"a NumPy array of shape {container.shape}"
+        return f"{array_in_words(container)} of shape {tuple(container.shape)}"
     return describe(container)

@@ -432,7 +432,7 @@ class _Round:
         if isinstance(first, Scalar) or is_number(first):
             convert_to_carried(now, scalar(first).dtype, name, "before the loop")
         if is_array(first) and is_array(now):
-            raise self.loop.values.array_is_changed(name, f"the loop of line {self.loop.line}")
+            raise self.loop.values.array_is_changed(name, first, f"the loop of line {self.loop.line}")
         raise current().error(f"{why} before and after one round of the loop: it must keep its form")
 
     def _require_unchanged(self, name: str, start: AnyValue, leaf: AnyValue) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import NoReturn
 
 from lanewise.formats import f32
-from lanewise.lang.frontend.containers import empty_copy, in_words, is_array, set_contents
+from lanewise.lang.frontend.containers import array_in_words, empty_copy, in_words, is_array, set_contents
 from lanewise.lang.frontend.heap import Container, Held, Scope, State, everything_in_reach, note_uncertain
 from lanewise.lang.frontend.liveness import Carried
 from lanewise.lang.trace.builder import Register, SourceLocation, current
@@ -113,7 +113,7 @@ class CarriedValues:
         if is_array(now.value):
             if before.form != now.form:
                 before.restore()
-                raise self.array_is_changed(name, where)
+                raise self.array_is_changed(name, now.value, where)
         elif before.form == now.form and not all(
             is_same_value(old.value, new.value) for old, new in zip(before.held, now.held, strict=True)
         ):
@@ -124,11 +124,11 @@ class CarriedValues:
                 f"{name.lower()}_here = copy.copy({name}), or use lw.local"
             )
 
-    def array_is_changed(self, name: str, where: str) -> KernelError:
-        """Return the error for a NumPy array whose elements Python changes in a branch or loop."""
+    def array_is_changed(self, name: str, array: object, where: str) -> KernelError:
+        """Return the error for an array whose elements Python changes in a branch or loop."""
         self.first.restore()  # so that the next trace finds what this one found
         return current().error(
-            f"{name} is a NumPy array, and its elements change in {where}: {_CHANGED_ONCE}. "
+            f"{name} is {array_in_words(array)}, and its elements change in {where}: {_CHANGED_ONCE}. "
             "lw.local(lw.f32, 4) is an array of each thread, lw.shared(lw.f32, 4) one of the block"
         )
 
@@ -219,7 +219,7 @@ def difference(a: Held, b: Held, name: str) -> str:
         if same and one.form == two.form and len(one.held) == len(two.held):
             return ""
         if same and is_array(a.value) and is_array(b.value) and a.value.shape == b.value.shape:
-            return f"{name} is two different NumPy arrays"
+            return f"{name} is two different arrays ({array_in_words(a.value)})"
         if same and isinstance(a.value, dict):
             return f"{name} has the keys {list(one.form)} and {list(two.form)}"
         if same and not isinstance(a.value, Node) and isinstance(one.form, tuple):
@@ -354,7 +354,7 @@ class Join:
             return
         name = one.name or "a variable"
         if is_array(one.value) and one.form != two.form:
-            raise self.values.array_is_changed(name, f"the branches of lines {self._lines}")
+            raise self.values.array_is_changed(name, one.value, f"the branches of lines {self._lines}")
         if why := difference(Held(one.value, container=one), Held(two.value, container=two), name):
             raise current().error(
                 f"{why} after the branches of lines {self._lines}: a list, dict or object that both branches "
