@@ -8,6 +8,7 @@ import textwrap
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lanewise as lw
