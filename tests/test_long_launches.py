@@ -41,9 +41,8 @@ def test_a_launch_that_never_ends_says_so_and_can_be_stopped(
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr("lanewise.launch.PATIENCE", 0.3)
     monkeypatch.setattr(sys, "argv", ["folder/mine.py"])
-    waits.ptx()
-    stop = threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT))
-    stop.start()
+    stop = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    monkeypatch.setattr(terminal, "flush", stop.start)  # Ctrl-C, a moment after the sentence
     try:
         with pytest.raises(KeyboardInterrupt):
             waits[blocks, 1](np.zeros(1, np.int32))
@@ -72,6 +71,10 @@ def test_a_notebook_is_read_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert long is not None
     long(3, 1000)
     long(4, 1000)
+    never = LongLaunch.of(ends.module()["ends"])
+    assert never is not None
     assert capsys.readouterr().err.endswith(
         "0 s: 3 of 1,000 blocks are done. progress=function shows how far it is; Ctrl-C stops it.\n"
     )
+    never(0, 9)
+    assert "not done yet. Does it end? lw.check names a loop that never does" in capsys.readouterr().err

@@ -120,10 +120,8 @@ class LongLaunch:
         if done in (0, total):  # the last that begin count as done where only one thread of the CPU runs them
             blocks = "its blocks are not done yet" if total > 1 else "its block is not done yet"
             script = Path(sys.argv[0]).name if sys.argv and sys.argv[0].endswith(".py") else "script.py"
-            hint = (
-                f"Does it end? `lanewise check {script}`, or lw.check, names a loop that never does, and "
-                "steps= bounds what a block runs"
-            )
+            check = "lw.check" if in_notebook() else f"`lanewise check {script}`, or lw.check,"
+            hint = f"Does it end? {check} names a loop that never does, and steps= bounds what a block runs"
         what = f"{self.entry.demangled} has run on the CPU for {seconds:.0f} s: {blocks}"
         print(f"lanewise: {what}. {hint}; Ctrl-C stops it.", file=sys.stderr, flush=True)
 

@@ -89,6 +89,7 @@ BAD = [
     (["check", "kernel.cu", "--kernel", "mm"], ["No such option: --kernel. Did you mean --entry?"]),
     (["run", "kernel.cu", "--kernel", "mm"], ["No such option: --kernel. Did you mean --entry?"]),
     (["run", "kernel.cu", "--blok", "32"], ["--block"]),
+    (["check", "mine.ipynb"], ["mine.ipynb is a notebook", "lw.check(kernel[grid, block], …)"]),
     (
         ["plan", "100000000000", "100000000000", "100000000000"],
         ["A takes 1.73e+04 EiB, more than any GPU has"],

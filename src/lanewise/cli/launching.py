@@ -182,6 +182,11 @@ def module_in(
         return module
     if not file.suffix and not file.exists():
         raise missing_file(file)
+    if file.suffix == ".ipynb":
+        raise LanewiseError(
+            f"{file} is a notebook, whose cells call lw.check(kernel[grid, block], …) themselves; "
+            "`jupyter nbconvert --to script` makes a script of it"
+        )
     raise LanewiseError(f"{file}: the name of the file should end in .ptx, .cu or .py")
 
 
