@@ -90,6 +90,14 @@ def test_mistakes_are_named(folder: Any) -> None:
         tuned[lambda m: m, 32](x, x.size)
     with pytest.raises(lw.LanewiseError, match="a launch is kernel"):
         tuned[1]
+    with pytest.raises(lw.LanewiseError, match=r"BLOCK is chosen by lw.autotune, and given as BLOCK=, too"):
+        tuned[1, 32](x, x.size, BLOCK=64)
+    with pytest.raises(lw.LanewiseError, match="takes values of BLOCK to try"):
+        lw.autotune({"BLOCK": 32})  # type: ignore[dict-item]  # wrong on purpose
+    with pytest.raises(lw.LanewiseError, match="takes values to try"):
+        lw.autotune(32)  # type: ignore[arg-type]  # wrong on purpose
+    with pytest.raises(lw.LanewiseError, match="measure= is a function that times a call"):
+        lw.autotune({"BLOCK": (32,)}, measure=3)  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_a_check_takes_the_best_that_is_known(folder: Any) -> None:

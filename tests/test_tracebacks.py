@@ -56,6 +56,7 @@ def beyond(x: lw.Ptr[lw.f32]) -> None:
 
 
 NO_FUNCTION: Any = 3
+MMA: Any = lw.instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
 X, H = np.zeros(32, np.float32), np.zeros((3, 4), np.float16)
 #: Calls that end in an error, and the lines of this file that their tracebacks end with.
 WRONG: list[tuple[Callable[[], Any], list[str]]] = [
@@ -83,6 +84,26 @@ WRONG: list[tuple[Callable[[], Any], list[str]]] = [
     (lambda: lw.sparsify(H), ["lw.sparsify(H)"]),
     (lambda: lw.grouped_matmul(H, H, [1]), ["lw.grouped_matmul(H, H, [1])"]),
     (lambda: lw.benchmark(NO_FUNCTION), ["lw.benchmark(NO_FUNCTION)"]),
+    (lambda: MMA(X, X), ["MMA(X, X)"]),
+    (lambda: MMA([[1]], [[1]], arch="sm_90"), ['MMA([[1]], [[1]], arch="sm_90")']),
+    (lambda: MMA.a.pack(X), ["MMA.a.pack(X)"]),
+    (lambda: MMA.a.unpack(X), ["MMA.a.unpack(X)"]),
+    (lambda: lw.Ptr[np.float32], ["lw.Ptr[np.float32]"]),
+    (lambda: lw.TensorMap[lw.f16], ["lw.TensorMap[lw.f16]"]),
+    (lambda: lw.Array[lw.f16], ["lw.Array[lw.f16]"]),
+    (lambda: lw.virtual_gpu("H1000"), ['lw.virtual_gpu("H1000")']),
+    (lambda: lw.autotune(NO_FUNCTION), ["lw.autotune(NO_FUNCTION)"]),
+    (lambda: lw.autotune({"Y": (1,)})(beyond), ['lw.autotune({"Y": (1,)})(beyond)']),
+    (lambda: lw.Layout((4, 8))(1, 2, 3), ["lw.Layout((4, 8))(1, 2, 3)"]),
+    (lambda: lw.atom("SM80_zz"), ['lw.atom("SM80_zz")']),
+    (lambda: lw.f16.encode("a"), ['lw.f16.encode("a")']),
+    (lambda: lw.address(3), ["lw.address(3)"]),
+    (lambda: lw.texture(3), ["lw.texture(3)"]),
+    (lambda: lw.epilogue(NO_FUNCTION), ["lw.epilogue(NO_FUNCTION)"]),
+    (lambda: lw.device(NO_FUNCTION), ["lw.device(NO_FUNCTION)"]),
+    (lambda: lw.kernel(NO_FUNCTION), ["lw.kernel(NO_FUNCTION)"]),
+    (lambda: lw.kernel(max_threads=0)(doubled), ["lw.kernel(max_threads=0)(doubled)"]),
+    (lambda: lw.load(PTX).globals["g"], ['lw.load(PTX).globals["g"]']),
 ]
 
 

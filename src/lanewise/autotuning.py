@@ -65,6 +65,12 @@ class AutotunedLaunch:
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Launch the kernel with the best configuration, which is sought first if it is not known."""
         tuned = self.tuned
+        for name in kwargs:
+            if any(name in configuration for configuration in tuned.configurations):
+                raise LanewiseError(
+                    f"{tuned.kernel.name}: {name} is chosen by lw.autotune, and given as {name}=, too; leave "
+                    "it out, or launch the kernel that is not tuned"
+                )
         request = self._request(args, kwargs)
         best = tuned._best.get(request)
         if best is None:
@@ -147,17 +153,28 @@ def autotune(
     Traceback (most recent call last):
     lanewise.errors.LanewiseError: @lw.autotune goes above @lw.kernel, and takes a kernel; not <built-in ...
     """
+    if not callable(measure):
+        raise LanewiseError(f"measure= is a function that times a call, as lw.benchmark; not {measure!r}")
     if isinstance(configurations, Mapping):
         names = list(configurations)
+        for name, values in configurations.items():
+            if isinstance(values, str) or not isinstance(values, Iterable):
+                raise LanewiseError(
+                    f"lw.autotune takes values of {name} to try, {{{name!r}: (64, 128)}}; not {values!r}"
+                )
         candidates = [
             dict(zip(names, values, strict=True))
             for values in itertools.product(*(tuple(values) for values in configurations.values()))
         ]
     else:
-        candidates = [dict(configuration) for configuration in configurations]
+        try:
+            candidates = [dict(configuration) for configuration in configurations]
+        except (TypeError, ValueError):
+            candidates = []
     if not candidates or not all(candidates):
         raise LanewiseError("lw.autotune takes values to try: {'BLOCK': (64, 128)}, or a list of such dicts")
 
+    @short_traceback
     def decorated(kernel: Kernel) -> AutotunedKernel:
         if not isinstance(kernel, Kernel):
             raise LanewiseError(f"@lw.autotune goes above @lw.kernel, and takes a kernel; not {kernel!r}")

@@ -51,6 +51,21 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", "")
 
 
+def names_with_words(name: str, names: Iterable[str], most: int = 6) -> list[str]:
+    """Return the names in which all words of a name occur, if there are not too many.
+
+    >>> names_with_words("bank_conflict", ["l1__bank_conflicts.sum", "l1__banks.sum"])
+    ['l1__bank_conflicts.sum']
+    """
+    words = _words(name)
+    found = [known for known in names if words and words <= _words(known)]
+    return found if len(found) <= most else []
+
+
+def _words(name: str) -> set[str]:
+    return {word.removesuffix("s") for word in re.split(r"[^a-z0-9]+", name.lower())} - {""}
+
+
 def instead_of(
     name: str, names: Iterable[str], instead: Mapping[str, str] | None = None, most: int = _MOST_NAMES
 ) -> str:
@@ -183,16 +198,43 @@ def _names(names: list[str]) -> str:
 
 
 def _example_of(function: Callable[..., object]) -> str:
-    """Return the first example in a function's docstring that calls it."""
+    """Return the first example in a function's docstring that calls it, with the variables that it needs."""
     owner = getattr(sys.modules[function.__module__], function.__qualname__.partition(".")[0], None)
     for documented in (function, owner):
+        before: list[str] = []
         for line in (documented.__doc__ or "").splitlines():
+            if not line.strip().startswith(">>> "):
+                continue
             text = line.strip().removeprefix(">>> ").partition("  # doctest")[0]
-            if line.strip().startswith(">>> ") and re.search(
-                rf"\b{_called_name(function)}[(\[].*[)\]]", text
-            ):
-                return text
+            if re.search(rf"\b{_called_name(function)}[(\[].*[)\]]", text):
+                return _with_definitions(text, before, _called_name(function))
+            before.append(text)
     return ""
+
+
+def _with_definitions(example: str, before: list[str], called_name: str) -> str:
+    """Return an example after the assignments that it needs, of the statements before it.
+
+    The object whose method is called is one that the reader has.
+
+    >>> _with_definitions("g.f(x, y)", ["import numpy as np", "y = np.zeros(4)", "z = 3", "g = Some()"], "f")
+    'y = np.zeros(4); g.f(x, y)'
+    """
+    owner = re.search(rf"(\w+)\.{called_name}\b", example)
+    import ast  # wanted for a message alone
+
+    for statement in reversed(before):
+        try:
+            assignment = ast.parse(statement).body[0]
+        except SyntaxError:  # the first line of several
+            continue
+        targets = assignment.targets if isinstance(assignment, ast.Assign) else []
+        names = [node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)]
+        if owner is not None and names == [owner[1]]:
+            continue
+        if any(re.search(rf"\b{name}\b", example) for name in names):
+            example = f"{statement}; {example}"
+    return example
 
 
 # methods that are not called, and values that are -----------------------------------------------------------
@@ -261,6 +303,24 @@ class _Room(ModuleType):
     def __call__(self, *_: object, **__: object) -> NoReturn:
         raise TypeError(f"{self.__name__} is a module and is not called: {self.called_instead}")
 
+    if not TYPE_CHECKING:  # a checker knows the names
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(
+                f"module {self.__name__!r} has no attribute {name!r}{instead_in_module(self, name)}",
+                name=name,
+                obj=None,
+            )
+
+
+def instead_in_module(module: ModuleType, name: str) -> str:
+    """Return the end of a message about a name that a module of the library does not have.
+
+    The module lists its names in `__all__`; `INSTEAD` says what serves for names of other libraries.
+    """
+    names = vars(module).get("__all__", ())
+    return instead_of(name, names, vars(module).get("INSTEAD"))
+
 
 def not_called(module: str, instead: str) -> None:
     """Let a call of a module of the library say what to call instead."""
@@ -275,6 +335,9 @@ class Named(_Value, dict[str, Value]):
     >>> Named("counter", {"cycles": 5})["cycle"]
     Traceback (most recent call last):
     KeyError: "there is no counter 'cycle'; did you mean cycles?"
+    >>> Named("counter", {"sm__bank_conflicts_op_ld.sum": 5, "sm__cycles": 3})["bank_conflict"]
+    Traceback (most recent call last):
+    KeyError: "there is no counter 'bank_conflict'; did you mean sm__bank_conflicts_op_ld.sum?"
     """
 
     what = "value"
@@ -284,7 +347,12 @@ class Named(_Value, dict[str, Value]):
         self.what = what
 
     def __missing__(self, name: str) -> NoReturn:
-        raise KeyError(f"there is no {self.what} {name!r}{instead_of(name, self)}")
+        meant = [] if nearest(str(name), self) else names_with_words(str(name), self)
+        if meant:
+            instead = f"; did you mean {' or '.join(filter(None, [', '.join(meant[:-1]), meant[-1]]))}?"
+        else:
+            instead = instead_of(str(name), self) or f"; list(…) of this table has its {len(self)} names"
+        raise KeyError(f"there is no {self.what} {name!r}{instead}")
 
     if not TYPE_CHECKING:  # a checker knows that the names are no attributes
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 
-from lanewise.errors import LanewiseError, is_set, shown
+from lanewise.errors import IllegalInstruction, LanewiseError, is_set, shown
 from lanewise.isa import find_arch
 from lanewise.observers import Observers
 from lanewise.ptx import Shape, cluster_refusal, required_cluster, shape_refusals, shared_refusals
 from lanewise.ptx.host_tensors import host_arguments
+from lanewise.ptx.notebook_cells import in_notebook
 from lanewise.ptx.signatures import require_signature
-from lanewise.tracebacks import shorten
+from lanewise.tracebacks import short_traceback, shorten
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -86,6 +90,40 @@ def require_shared_memory(info: LaunchInfo, shape: Shape, arch: str, name: str) 
     static, dynamic = info.shared_bytes - info.shared_base, info.dynamic_offset - info.shared_base
     if refused := shared_refusals(static, dynamic, shape.shared_bytes, arch):
         raise LanewiseError(f"{name}: {refused[0]}")
+
+
+#: Seconds that a launch on the CPU machine may take without a word.
+PATIENCE = 10.0
+
+
+class LongLaunch:
+    """Says once, on a terminal or in a notebook, that a launch takes long, and how to find out why.
+
+    It is called with the blocks done and the blocks in all while the launch runs.
+    """
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry, self.begin, self.told = entry, time.monotonic(), False
+
+    @classmethod
+    def of(cls, entry: Entry) -> LongLaunch | None:
+        """Return one where somebody reads what is written to stderr; else None."""
+        is_read = sys.stderr is not None and (sys.stderr.isatty() or in_notebook())
+        return cls(entry) if is_read else None
+
+    def __call__(self, done: int, total: int) -> None:
+        seconds = time.monotonic() - self.begin
+        if self.told or seconds < PATIENCE:
+            return
+        self.told = True
+        blocks, hint = f"{done:,} of {total:,} blocks are done", "progress=function shows how far it is"
+        if done in (0, total):  # the last that begin count as done where only one thread of the CPU runs them
+            blocks = "its blocks are not done yet" if total > 1 else "its block is not done yet"
+            script = Path(sys.argv[0]).name if sys.argv and sys.argv[0].endswith(".py") else "script.py"
+            check = "lw.check" if in_notebook() else f"`lanewise check {script}`, or lw.check,"
+            hint = f"Does it end? {check} names a loop that never does, and steps= bounds what a block runs"
+        what = f"{self.entry.demangled} has run on the CPU for {seconds:.0f} s: {blocks}"
+        print(f"lanewise: {what}. {hint}; Ctrl-C stops it.", file=sys.stderr, flush=True)
 
 
 class Options(TypedDict, total=False):
@@ -191,7 +229,10 @@ class Configured:
             require_signature(self.entry, arguments)
         arch = given.pop("arch", None)
         if stream is None and not _any_on_gpu(arguments):
-            self._on_machine(arguments, arch, **given)
+            try:
+                self._on_machine(arguments, arch, **given)
+            except IllegalInstruction as error:  # of the catalogue, which knows no lines
+                raise self.entry.module.with_line(error) from None
         elif given:
             raise LanewiseError(
                 "steps=, progress=, executor= and schedule= are for NumPy arrays, on the CPU machine"
@@ -255,6 +296,8 @@ class Configured:
 
             spread(ready, self.shape, arguments, executor, steps, progress)
             return
+        if progress is None:
+            progress = LongLaunch.of(self.entry)
         Launch(ready, self.shape, arguments, steps, schedule=schedule).run(progress)
 
     def occupancy(self, arch: str | None = None) -> Occupancy:
@@ -285,6 +328,7 @@ class Address(int):
         return int, (int(self),)
 
 
+@short_traceback
 def address(array: object) -> Address:
     """Return the device address of an array, for arrays of pointers and structs that a kernel follows.
 

@@ -15,6 +15,7 @@ from lanewise.ptx.arguments import ArrayArgument
 from lanewise.ptx.cuda_types import aliased_type, cuda_type, declared_variable, named_number
 from lanewise.ptx.host_tensors import host_array
 from lanewise.ptx.model.names import demangle, listed, matching_variables, plain_name
+from lanewise.tracebacks import short_traceback
 
 if TYPE_CHECKING:
     from lanewise.gpu.device import Context
@@ -55,6 +56,7 @@ class Globals(MutableMapping[str, "GlobalVariable"]):
         self._module = module
         self._names = [variable.name for variable in module.variables.values() if _is_asked_for(variable)]
 
+    @short_traceback
     def __getitem__(self, name: str) -> GlobalVariable:
         """The variable of a name."""
         matches = matching_variables(name, self._names) if isinstance(name, str) else []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
+from warnings import warn
 
 from lanewise.errors import LanewiseError, shown
 from lanewise.linalg.attention import attention as _attention_on_tensors
@@ -75,6 +76,12 @@ def matmul(
 ) -> Tensor:
     """Return the product of two tensors, as `lw.matmul` does, with gradients: `torch.ops.lanewise.matmul`."""
     _look_for_dtensor()
+    for name, factor in (("a", a), ("b", b)):
+        if not isinstance(factor, Tensor):
+            raise LanewiseError(
+                f"lanewise.torch.matmul takes torch's tensors, and {name} is {type(factor).__name__}; "
+                "lw.matmul multiplies arrays of NumPy and others"
+            )
     if activation is not None and not isinstance(activation, str):
         raise LanewiseError(f"activation= is a name such as 'gelu', not {shown(activation)}")
     return _call(
@@ -398,6 +405,8 @@ def patch(
         if type(module) is torch.nn.Linear and module.weight.dtype in _DIFFERENTIABLE:
             module.__class__ = Linear
             module.precision, module.batch_invariant = precision, batch_invariant
+    if not any(isinstance(module, Linear) for module in model.modules()):
+        warn("lanewise.torch.patch: the model has no torch.nn.Linear, and stays as it is", stacklevel=2)
     return model
 
 

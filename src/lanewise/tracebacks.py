@@ -85,7 +85,7 @@ def short_traceback(function: Callable[_Given, _Returned]) -> Callable[_Given, _
     def call(*args: _Given.args, **kwargs: _Given.kwargs) -> _Returned:
         try:
             return function(*args, **kwargs)
-        except LanewiseError as error:
+        except (LanewiseError, MemoryError) as error:
             shorten(error)
             raise
         except TypeError as error:

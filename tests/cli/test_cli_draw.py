@@ -185,3 +185,8 @@ def test_an_instruction_or_atom_needs_no_command(lanewise: Callable[..., Any]) -
     assert lanewise("draw", ATOM).out == lanewise("draw", "atom", ATOM).out
     said = lanewise("draw", "layuot", "(8,8)")
     assert said.code == 2 and "layout" in said.err
+
+
+def test_a_layout_alone_is_drawn(lanewise: Callable[..., Any]) -> None:
+    assert lanewise("draw", "(4,8):(8,1)").out == lanewise("draw", "layout", "(4,8):(8,1)").out != ""
+    assert "'(4,8):(8,1' is no layout" in lanewise("draw", "(4,8):(8,1").err

@@ -86,7 +86,15 @@ BAD = [
     (["explain", WGMMA, "--lane", "128"], ["lane 128", "0 to 127"]),
     (["plan", "4096x4096"], ["Write `lanewise plan M N K`."]),
     (["plan", "4096"], ["Missing argument", "Write `lanewise plan M N K`."]),
-    (["check", "kernel.cu", "--kernel", "mm"], ["--kernel", "Did you mean --entry?"]),
+    (["check", "kernel.cu", "--kernel", "mm"], ["No such option: --kernel. Did you mean --entry?"]),
+    (["run", "kernel.cu", "--kernel", "mm"], ["No such option: --kernel. Did you mean --entry?"]),
+    (["run", "kernel.cu", "--blok", "32"], ["--block"]),
+    (["check", "mine.ipynb"], ["mine.ipynb is a notebook", "lw.check(kernel[grid, block], …)"]),
+    (
+        ["plan", "100000000000", "100000000000", "100000000000"],
+        ["A takes 1.73e+04 EiB, more than any GPU has"],
+    ),
+    (["plan", "1", "100000000000", "99", "--dtype", "bf16"], ["B takes 18 TiB"]),
     (["list", "--target", "sm_90"], ["Did you mean --arch?"]),
     (["list", "--arch", "sm_71"], ["sm_71", "sm_70"]),
     (["list", "--family", "mmx"], ["mmx", "wmma.load"]),
@@ -161,6 +169,25 @@ def test_a_mistake_in_ptx_names_the_file(lanewise: Callable[..., Any], tmp_path:
         said = lanewise(*command)
         assert said.code == 2
         assert said.err.startswith(f"lanewise: {path}: line 3, column 31: found '5'")
+
+
+@pytest.mark.parametrize(
+    ("target", "line", "says"),
+    [
+        ("sm_90", "ld.param.u64 %rd1, [q];", "'ld.param.u64 %rd1, [q];': q is not declared"),
+        ("sm_70", f"{MMA} {{%r1,%r2,%r3,%r4}},{{%r1,%r2,%r3,%r4}},{{%r1,%r2}},{{%r1,%r2,%r3,%r4}};", MMA),
+    ],
+)
+def test_an_instruction_of_ptx_is_named_with_file_and_line(
+    lanewise: Callable[..., Any], tmp_path: Path, target: str, line: str, says: str
+) -> None:
+    path = tmp_path / "wrong.ptx"
+    body = f".reg .u64 %rd<2>; .reg .b32 %r<9>;\n{line}\nret;"
+    path.write_text(f".version 8.0\n.target {target}\n.address_size 64\n.entry k(.param .u64 p) {{ {body} }}")
+    for command in ("run", "check", "debug"):
+        said = lanewise(command, path, "--block", 32, "--arg", "zeros:f32:32")
+        assert said.code == 2
+        assert said.err.startswith(f"lanewise: {path}: line 5: {says}")
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00\xff\x7f", b"int host() { return 1; }"])

@@ -137,11 +137,22 @@ COPY = """.version 8.0
         ("save /nowhere/at/all.html", "could not be written"),
         ("catch me", "on or off"),
         ("step x", "how many times"),
+        ("continue 3x", "continue takes nothing after it, and '3x' was given"),
+        ("set acc = 5", "cannot be changed: edit the kernel"),
+        ("display acc", "`watch ELEMENT` stops where it changes"),
+        ("x/4f C", "`print x[0:4]` shows elements"),
+        ("thread 3", "`warp N`, `lanes N` and `block X,Y`"),
+        ("origin C[3, 5]", "`why C[3, 5]` says what made a value"),
     ],
 )
 def test_a_mistake_is_an_answer(told: Told, line: str, message: str) -> None:
     answer = told(line)
     assert answer.startswith("error: ") and message in answer
+
+
+def test_topics_have_their_names_of_gdb(told: Told) -> None:
+    for theirs, own in {"locals": "variables", "threads": "warps", "regs": "registers"}.items():
+        assert told(f"info {theirs}") == told(f"info {own}")
 
 
 def test_pictures_and_pages_are_written(told: Told, tmp_path: Path) -> None:

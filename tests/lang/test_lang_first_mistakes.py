@@ -1,5 +1,6 @@
 """What people write in their first kernel, coming from NumPy and C++; each message says what to write."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -250,3 +251,371 @@ def test_a_kernel_is_no_coroutine() -> None:
 
     with pytest.raises(lw.LanewiseError, match="defined with `def`, not with `async def`"):
         waits[1, 1](X)
+
+
+@lw.kernel
+def identity_of_numbers(x: lw.Ptr[lw.f32], n: lw.i32):
+    if n is n + 1:
+        x[0] = 1.0
+
+
+@lw.kernel
+def identity_with_a_constant(x: lw.Ptr[lw.f32], n: lw.i32, FIVE: lw.Constexpr = 5):
+    if n is not FIVE:
+        x[0] = 1.0
+
+
+@lw.kernel
+def identity_in_a_chain(x: lw.Ptr[lw.f32], n: lw.i32):
+    if 0 < n is lw.thread_idx.x:
+        x[0] = 1.0
+
+
+@lw.kernel
+def identity_of_pointers(x: lw.Ptr[lw.f32], y: lw.Ptr[lw.f32]):
+    if x is y:
+        x[0] = 1.0
+
+
+@lw.kernel
+def number_by_and(x: lw.Ptr[lw.f32], n: lw.i32):
+    x[5] = n and 3
+
+
+@lw.kernel
+def number_by_or(x: lw.Ptr[lw.f32], n: lw.i32):
+    x[5] = n or 5
+
+
+@lw.kernel
+def plain(x: lw.Ptr[lw.f32], n: lw.i32):
+    x[0] = n.to(lw.f32)
+
+
+@lw.kernel
+def launch_in_a_kernel(x: lw.Ptr[lw.f32], n: lw.i32):
+    plain[1, 32](x, n)
+
+
+@lw.kernel
+def repeated(x: lw.Ptr[lw.f32], N: lw.Constexpr):
+    for i in range(N):
+        x[i] = 1.0
+
+
+@lw.kernel
+def chosen(x: lw.Ptr[lw.f32], N: lw.Constexpr):
+    x[0] = [1.0, 2.0][N]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "arguments", "says"),
+    [
+        (identity_of_numbers, (X, 1), "the i32 value 'n': == and != compare values"),
+        (identity_with_a_constant, (X, 1), "== and != compare values"),
+        (identity_in_a_chain, (X, 1), "== and != compare values"),
+        (identity_of_pointers, (X, X), "a pointer to f32 in global memory: == and != compare values"),
+        (number_by_and, (X, 1), "lw.where(a != 0, 3, 0) chooses a number"),
+        (number_by_or, (X, 1), "lw.where(a != 0, a, 5) chooses a number"),
+        (launch_in_a_kernel, (X, 1), "plain is a kernel, and a kernel does not launch another"),
+        (repeated, (X, 3.0), "an integer; the Constexpr N is 3.0: pass 3"),
+        (chosen, (X, 1.0), "not float; the Constexpr N is 1.0: pass 1"),
+    ],
+)
+def test_the_message_names_the_value(kernel: Any, arguments: tuple[Any, ...], says: str) -> None:
+    with pytest.raises(lw.KernelError) as raised:
+        kernel[1, 32](*arguments)
+    assert says in str(raised.value)
+
+
+ABSENT = object()
+
+
+@lw.device
+def first_of(x, given, marked=ABSENT):
+    fragment = lw.instruction("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32").zeros()
+    same = fragment
+    if given is None and marked is ABSENT and same is fragment:
+        x[0] = 7.0
+    if marked is not ABSENT:
+        x[0] = 1.0
+
+
+@lw.kernel
+def identities_of_objects(x: lw.Ptr[lw.f32], n: lw.i32):
+    first_of(x, None)
+    if n is ABSENT:
+        x[0] = 2.0
+
+
+def test_identities_that_python_knows() -> None:
+    x = np.zeros(4, np.float32)
+    identities_of_objects[1, 32](x, 1)
+    assert x[0] == 7.0
+
+
+# objects of Python that a branch or loop of the kernel changes ----------------------------------------------
+
+TABLE, LOG, NUMBERS = np.zeros(4), [], [1, 2, 3]
+
+
+@lw.kernel
+def array_in_a_branch(x: lw.Ptr[lw.f32], n: lw.i32):
+    t = np.zeros(4)
+    if n > 2:
+        t[0] = 3
+    x[0] = float(t[0])
+
+
+@lw.kernel
+def array_in_a_loop(x: lw.Ptr[lw.f32], n: lw.i32):
+    t = np.zeros(4)
+    for _ in lw.range(n):
+        t[0] += 3
+    x[0] = float(t[0])
+
+
+@lw.kernel
+def new_array_in_a_loop(x: lw.Ptr[lw.f32], n: lw.i32):
+    t = np.zeros(4)
+    while x[0] < 3:
+        t = t + 1
+        x[0] = float(t[0])
+
+
+@lw.kernel
+def new_array_in_a_branch(x: lw.Ptr[lw.f32], n: lw.i32):
+    t = np.zeros(4)
+    if n > 2:
+        t = t + 1
+    x[0] = float(t[0])
+
+
+@lw.kernel
+def global_array(x: lw.Ptr[lw.f32], n: lw.i32):
+    if n > 2:
+        TABLE[0] = 3
+    x[0] = float(TABLE[0])
+
+
+@lw.kernel
+def global_list(x: lw.Ptr[lw.f32], n: lw.i32):
+    if n > 2:
+        NUMBERS[0] = 3
+    x[0] = float(NUMBERS[0])
+
+
+@lw.kernel
+def global_list_in_a_loop(x: lw.Ptr[lw.f32], n: lw.i32):
+    for _ in lw.range(n):
+        NUMBERS[0] += 3
+
+
+@pytest.mark.parametrize(
+    ("kernel", "says"),
+    [
+        (array_in_a_branch, "t is a NumPy array, and its elements change in the branches of lines"),
+        (array_in_a_loop, "t is a NumPy array, and its elements change in the loop of line"),
+        (new_array_in_a_loop, "t is a NumPy array, and its elements change in the loop of line"),
+        (new_array_in_a_branch, "t is two different arrays (a NumPy array) after the branches of lines"),
+        (global_array, "TABLE is a NumPy array, and its elements change in the branches of lines"),
+        (global_list, "NUMBERS is a global list, and its elements change in the branches of lines"),
+        (global_list_in_a_loop, "NUMBERS is a global list, and its elements change in the loop of line"),
+    ],
+)
+def test_python_changes_its_objects_once(kernel: Any, says: str) -> None:
+    for _ in range(2):  # the objects are what they were: the second trace finds the same
+        with pytest.raises(lw.KernelError) as raised:
+            kernel[1, 1](X, 1)
+        assert says in str(raised.value)
+    assert not TABLE.any() and NUMBERS == [1, 2, 3]
+
+
+@lw.kernel
+def arrays_that_stay(x: lw.Ptr[lw.f32], n: lw.i32):
+    t, boxes, total = np.arange(4.0), np.empty(2, object), 0.0
+    t.flags.writeable = False
+    boxes[0] = lw.f32(0.0)
+    if n > 2:
+        LOG.append("a branch")
+        boxes[0] = lw.f32(5.0)
+        scratch = np.zeros(2)
+        scratch[1] = 4
+        total += float(scratch[1])
+    for i in lw.range(n):
+        LOG.append("a loop")
+        total += float(t[2])
+        if i > 2:
+            t = np.arange(4.0)
+    x[0], x[1] = total, boxes[0]
+
+
+def test_python_may_read_arrays_and_keep_a_log() -> None:
+    for n, expected in ((1, (2.0, 0.0)), (4, (12.0, 5.0))):
+        x = np.zeros(4, np.float32)
+        arrays_that_stay[1, 1](x, n)
+        assert tuple(x[:2]) == expected
+    assert LOG
+
+
+# loops that Python unrolls ----------------------------------------------------------------------------------
+
+
+@lw.kernel
+def unrolled(x: lw.Ptr[lw.f32], N: lw.Constexpr):
+    for i in range(N):
+        x[i % 64] = 1.0
+
+
+@lw.kernel
+def forgotten_step(x: lw.Ptr[lw.f32]):
+    i = 0
+    while i < 10:
+        x[i] = 1.0
+
+
+@lw.kernel
+def sum_of_python(x: lw.Ptr[lw.f32]):
+    total = 0
+    for i in range(20_000):
+        total += i
+    x[0] = float(total)
+
+
+def test_a_long_loop_of_python_names_the_loop_of_the_kernel(recwarn: pytest.WarningsRecorder) -> None:
+    sum_of_python.ptx()
+    unrolled.ptx(N=9_000)
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match=r"10,000 rounds are .* instructions .* `for i in lw.range"):
+        unrolled.ptx(N=10_001)
+
+
+@pytest.mark.filterwarnings("ignore:this `while` is a loop of Python")
+def test_a_loop_of_python_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lanewise.lang.frontend.loops._MOST_ROUNDS", 20_000)
+    with pytest.raises(lw.KernelError, match="does what it tests ever change"):
+        forgotten_step.ptx()
+
+
+# other decorators -------------------------------------------------------------------------------------------
+
+
+def counted(function: Any) -> Any:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **options: Any) -> Any:
+        return function(*args, **options)
+
+    return wrapper
+
+
+@lw.kernel
+@counted
+def under_another_decorator(x: lw.Ptr[lw.f32]):
+    x[0] = 1.0
+
+
+def test_the_decorator_of_a_kernel_is_the_lowest() -> None:
+    with pytest.raises(lw.KernelError, match="Has another decorator made wrapper of the kernel"):
+        under_another_decorator[1, 1](X)
+
+
+# arguments of kernels in CUDA C++ ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def add() -> Any:
+    return lw.cuda('extern "C" __global__ void add(float* x, int n) { x[0] = n; }', arch="sm_80")["add"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (
+            (X, 32.0),
+            "argument 1 (n) of add is int: it takes an integer; 32.0 was given; int(…) makes 32 of it",
+        ),
+        ((X, np.float32(1.5)), "argument 1 (n) of add is int: it takes an integer; 1.5 was given"),
+        ((X,), "add takes 2 arguments (float* x, int n); 1 given: there is none for n (int)"),
+        ((X, 1, 2), "add takes 2 arguments (float* x, int n); 3 given"),
+        ((X, "3"), "str '3' cannot be passed; pass an integer"),
+    ],
+)
+def test_arguments_by_their_names_in_the_source(add: Any, arguments: tuple[Any, ...], says: str) -> None:
+    with pytest.raises(lw.LanewiseError) as raised:
+        add[1, 32](*arguments)
+    assert str(raised.value).endswith(says)
+
+
+def test_a_number_is_no_array() -> None:
+    with pytest.raises(lw.KernelError, match=r"x is Ptr.* and takes an array, not np.float32"):
+        plain[1, 32](np.float32(3), 1)
+
+
+def test_a_kernel_does_not_launch_cuda(add: Any) -> None:
+    @lw.kernel
+    def launches_cuda(x: lw.Ptr[lw.f32], n: lw.i32):
+        add[1, 32](x, n)
+
+    with pytest.raises(lw.KernelError, match="a kernel does not launch another"):
+        launches_cuda[1, 32](X, 1)
+
+
+# tensor memory and tilings ----------------------------------------------------------------------------------
+
+TCGEN05 = lw.instruction("tcgen05.mma.cta_group::1.kind::f16", m=128, n=64, a="bf16", b="bf16", d="f32")
+COPY = lw.make_tiled_copy(
+    "SM80_CP_ASYNC_CACHEGLOBAL<uint128_t>", lw.Layout((32, 4), (4, 1)), lw.Layout((1, 8)), lw.f16
+)
+
+
+@lw.kernel
+def load_of_tcgen05(x: lw.Ptr[lw.f32]):
+    lw.tcgen05.ld(x)
+
+
+@lw.kernel
+def misspelt_commit(x: lw.Ptr[lw.f32]):
+    lw.tcgen05.comit(x)
+
+
+@lw.kernel
+def misspelt_allocation(x: lw.Ptr[lw.f32]):
+    lw.tmem.allocate(64)
+
+
+@lw.kernel
+def misspelt_cluster(x: lw.Ptr[lw.f32]):
+    lw.cluster.snyc()
+
+
+@lw.kernel
+def sum_in_tensor_memory(x: lw.Ptr[lw.f32]):
+    x[0] = 1.0 + lw.tmem.alloc(64).accumulator(TCGEN05)
+
+
+@lw.kernel
+def zeros_of_tcgen05(x: lw.Ptr[lw.f32]):
+    TCGEN05.zeros()
+
+
+@lw.kernel
+def partition_without_a_slice(x: lw.Ptr[lw.f32]):
+    COPY.partition_S(lw.make_tensor(x, (64, 64), (64, 1)))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "says"),
+    [
+        (load_of_tcgen05, "matrix.load(column, count) loads from a matrix in tensor memory"),
+        (misspelt_commit, "did you mean commit?"),
+        (misspelt_allocation, "did you mean alloc?"),
+        (misspelt_cluster, "did you mean sync?"),
+        (sum_in_tensor_memory, "row = matrix.load(column, count) loads elements"),
+        (zeros_of_tcgen05, "lw.tmem.alloc(columns).accumulator(mma)"),
+        (partition_without_a_slice, ".get_slice(thread).partition_S(…)"),
+    ],
+)
+def test_mistakes_with_tensor_memory_and_tilings(kernel: Any, says: str) -> None:
+    with pytest.raises(lw.KernelError) as raised:
+        kernel.ptx("sm_100a")
+    assert says in str(raised.value)

@@ -86,3 +86,13 @@ def test_experts_that_follow_each_other(
     assert np.array_equal(pointers.out, wanted)
     if EVERYTHING:
         assert lw.check(configured, *arguments, schedule="late").ok
+
+
+def test_sizes_in_place_of_offsets_are_noticed(recwarn: pytest.WarningsRecorder) -> None:
+    a, b = np.ones((6, 16), np.float16), np.ones((3, 16, 8), np.float16)
+    for offsets in ([2, 4, 6], [2, 4, 5], [0, 0, 6], [1, 1, 1]):
+        lw.grouped_matmul(a, b, offsets)
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match=r"if they are sizes, pass np\.cumsum\(sizes\)") as said:
+        result = lw.grouped_matmul(a, b, [2, 2, 2])
+    assert said[0].filename == __file__ and not result[2:].any()

@@ -49,6 +49,8 @@ def test_weights_are_the_nearest_integers_times_their_scales() -> None:
         assert np.allclose(scales[::group] * 7, largest, rtol=unit)
         # half a step, and what rounding the scale and the product costs of the largest
         assert (np.abs(kept - w.astype(np.float64)) <= scales * (0.5 + 14.1 * unit)).all()
+    largest = np.full((64, 3), np.finfo(np.float16).max)
+    assert (abs(lw.quantize(largest).dequantize() - largest) < 0.001 * largest).all()  # and not infinite
     zeros = lw.quantize(np.zeros((64, 3), np.float16))
     assert (zeros.dequantize() == 0).all() and "int4 64 × 3" in repr(zeros)
     assert lw.quantize(np.zeros((64, 3), np.float32), dtype="f16").format.name == "f16"
@@ -165,6 +167,10 @@ def _mistakes() -> dict[str, tuple[Any, str]]:
     text: Any = "w"
     return {
         "format": (lambda: lw.quantize(w, "int2"), "makes 'int4', 'mxfp8', 'mxfp4' or 'nvfp4', not 'int2'"),
+        "range": (
+            lambda: lw.quantize(w.astype(np.float32) + 1e30, dtype=np.float16),
+            r'magnitudes up to 1e\+30, and float16, .* ends at 6.55e\+04; dtype="bfloat16" has a wider range',
+        ),
         "group": (lambda: lw.quantize(w, group=100), "group=100 must be a multiple of 64"),
         "no group": (lambda: lw.quantize(w, group=True), "group=True must be"),
         "no array": (lambda: lw.quantize(text, "nvfp4"), "^w must be an array"),

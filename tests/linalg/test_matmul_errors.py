@@ -69,6 +69,10 @@ WRONG: dict[str, tuple[tuple[Any, Any], dict[str, Any], str]] = {
     "arch": ((HALF, OTHER), {"arch": "sm_70"}, "planned for sm_75"),
     "no instruction": (SMALL, {"arch": "sm_80"}, "sm_80 has no mma.sync that multiplies e4m3"),
     "plan": ((HALF, OTHER), {"plan": "fast"}, "what lw.plan returns"),
+    "a stream of the CPU": ((HALF, OTHER), {"stream": 3}, "stream= is for arrays on a GPU"),
+    "a result without end": (
+        (np.ones((4 << 20, 1), "f2"), np.ones((1, 4 << 20), "f2")), {},
+        r"\(4194304, 4194304\) and type float16 takes 32 TiB \(35,184,372,088,832 bytes\), and this machine"),
     "float64 and gelu": (
         (SINGLE.T.astype("f8"), SINGLE.astype("f8")), {"activation": "gelu"}, "float64 take"),
 }  # fmt: skip

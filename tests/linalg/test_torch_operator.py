@@ -8,6 +8,7 @@ import textwrap
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lanewise as lw
@@ -147,6 +148,28 @@ def test_patched_models_multiply_by_lanewise() -> None:
     torch.testing.assert_close(
         own(x), torch.nn.functional.silu(x @ own.weight.T + own.bias), atol=1e-5, rtol=1e-4
     )
+
+
+def test_a_model_without_products_is_told() -> None:
+    with pytest.warns(UserWarning, match=r"the model has no torch\.nn\.Linear, and stays as it is"):
+        lt.patch(torch.nn.Conv2d(3, 3, 3))
+    with pytest.raises(lw.LanewiseError, match=r"and a is ndarray; lw\.matmul multiplies arrays"):
+        lt.matmul(np.ones((2, 2), np.float16), numbers(2, 2))  # type: ignore[arg-type]  # the mistake
+
+
+@lw.kernel
+def tensor_in_a_branch(x: lw.Ptr[lw.f32], n: lw.i32):
+    t, table = torch.zeros(4), torch.arange(4.0)
+    for i in lw.range(n):
+        x[i] = float(table[2])
+    if n > 2:
+        t[0] = 3
+    x[0] = float(t[0])
+
+
+def test_tensors_keep_their_elements_under_control_flow_of_a_kernel() -> None:
+    with pytest.raises(lw.KernelError, match="t is a tensor of torch, and its elements change in"):
+        tensor_in_a_branch[1, 1](np.zeros(4, np.float32), 1)
 
 
 def test_calls_without_gradients_say_where_they_are() -> None:

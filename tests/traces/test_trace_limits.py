@@ -146,6 +146,7 @@ def test_wrong_questions_are_answered_in_words(run: lw.traces.Trace) -> None:
     refused("acc has 4 registers a lane", lambda: run.writer("acc", lane=0))
     refused("elements 0 to 3", lambda: run.writer("acc[4]", lane=0))
     refused("give lane=", lambda: run.writer("%lane"))
+    refused("there is no folder", lambda: run.save("/no/such/folder/run.html"))
     refused("a lane is 0 to 31", lambda: run.writer("%lane", lane=32))
     refused("warp 1 was not traced", lambda: run.writer("%lane", lane=0, warp=1))
     refused(

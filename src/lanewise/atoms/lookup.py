@@ -19,8 +19,10 @@ from lanewise.errors import IllegalInstruction, LanewiseError
 from lanewise.isa import Instruction, instruction
 from lanewise.isa.asynchronous.products import Tcgen05Instruction
 from lanewise.isa.naming.shorthand import is_cutlass_name
+from lanewise.tracebacks import short_traceback
 
 
+@short_traceback
 def atom(name: str | Instruction, kind: object = None) -> MMA_Atom | Copy_Atom:
     """Return the MMA or copy atom of an operation of CUTLASS, by its name with template arguments.
 

@@ -6,7 +6,7 @@ after a tensor in tensor memory (make_tmem_copy and its kin).
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from lanewise.atoms.copy_atom import Copy_Atom
 from lanewise.atoms.copy_names import CopyOperation
@@ -55,6 +55,10 @@ class TiledCopy(Copy_Atom):
     72 o ((8,1),2,1):((1,0),1024,0)
     """
 
+    INSTEAD: ClassVar = {
+        name: f"take a thread's part of it first: .get_slice(thread).{name}(…)"
+        for name in ("partition_S", "partition_D", "retile_S", "retile_D")
+    }
     TiledLayout_TV: Layout
     Tiler_MN: tuple[object, ...]
 

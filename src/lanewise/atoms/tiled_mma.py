@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from lanewise.atoms.lookup import atom
 from lanewise.atoms.mma_atom import LONE, MMA_Atom, ThrMMA, registers
@@ -33,6 +33,17 @@ class TiledMMA(MMA_Atom):
     145 o ((2,2,2),2,2):((64,8,512),32,1024)
     """
 
+    INSTEAD: ClassVar = {
+        name: f"take a thread's part of it first: .get_slice(thread).{name}(…)"
+        for name in (
+            "partition_A",
+            "partition_B",
+            "partition_C",
+            "partition_fragment_A",
+            "partition_fragment_B",
+            "partition_fragment_C",
+        )
+    }
     AtomLayoutMNK: Layout = LONE
     PermutationMNK: tuple[object, ...] = (None, None, None)
 

@@ -6,6 +6,7 @@
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -25,6 +26,8 @@ _ELSEWHERE = {
     "--kernel": "--entry", "--function": "--entry", "--device": "--gpu", "--target": "--arch",
     "--sm": "--arch", "--threads": "--block", "--blocks": "--grid", "--dtype": "--a", "version": "--version",
 }  # fmt: skip
+#: What the argument parser proposes in place of an option that there is not.
+_PARSERS_GUESS = re.compile(r"\.?\s*(\(Possible options?: [^)]*\)|\(?Did you mean [^?]*\?\)?)\s*$")
 #: Commands of other tools, and what serves instead.
 _COMMANDS_ELSEWHERE = {
     "trace": "`lanewise debug FILE` steps through a kernel; in Python, lw.trace(kernel[grid, block], …).",
@@ -123,7 +126,10 @@ def _complain(error: Exception, written: list[str]) -> int:
         if context is not None and context.parent is None and written[0] in _COMMANDS_ELSEWHERE:
             said = [f"No such command '{written[0]}'.", _COMMANDS_ELSEWHERE[written[0]], said[-1]]
         else:
-            said.insert(1, _unquoted(written) or _misplaced(written) or _how_written(error, path, written))
+            hint = _unquoted(written) or _misplaced(written) or _how_written(error, path, written)
+            said.insert(1, hint)
+            if hint.startswith("Did you mean"):  # and not what the argument parser finds near
+                said[0] = _sentence(_PARSERS_GUESS.sub("", usage()))
         return _say(" ".join(filter(None, said)), REFUSED)
     if os.environ.get("LANEWISE_TRACEBACK"):
         raise error

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from lanewise.cli.input.options import USUAL, Compilation, CompilingOptions, flag, valued
-from lanewise.errors import LanewiseError
+from lanewise.errors import IllegalInstruction, LanewiseError
 from lanewise.hints import missing_file
 from lanewise.tracebacks import shorten
 
@@ -45,6 +45,9 @@ _NO_GPU = re.compile(
     "not compiled with CUDA|no NVIDIA driver|No CUDA GPUs|CUDA_ERROR_NO_DEVICE|no CUDA-capable device|"
     "CUDA driver library cannot be found|0 active drivers"
 )
+
+#: How errors begin that are about a line of PTX.
+_LINE = re.compile(r"line \d+:")
 
 _SHAPE = "The launch"
 KernelFile = Annotated[
@@ -179,6 +182,11 @@ def module_in(
         return module
     if not file.suffix and not file.exists():
         raise missing_file(file)
+    if file.suffix == ".ipynb":
+        raise LanewiseError(
+            f"{file} is a notebook, whose cells call lw.check(kernel[grid, block], …) themselves; "
+            "`jupyter nbconvert --to script` makes a script of it"
+        )
     raise LanewiseError(f"{file}: the name of the file should end in .ptx, .cu or .py")
 
 
@@ -291,6 +299,24 @@ class Asked(LaunchOptions):
                 "--arch says which GPU to imitate"
             )
         return True
+
+    @contextlib.contextmanager
+    def naming_the_file(self, configured: Configured) -> Iterator[None]:
+        """Name the file of PTX in errors about one of its lines."""
+        try:
+            yield
+        except IllegalInstruction as error:
+            raise self._with_file(configured.entry.module.with_line(error)) from None
+        except LanewiseError as error:
+            raise self._with_file(error) from None
+
+    def _with_file(self, error: LanewiseError) -> LanewiseError:
+        """An error that begins with its line, with the file before it."""
+        if self.file.suffix != ".ptx" or not _LINE.match(str(error)):
+            return error
+        made = copy.copy(error)
+        made.args = (f"{self.file}: {error}",)
+        return made
 
     @property
     def options(self) -> dict[str, Any]:

@@ -36,6 +36,20 @@ class Command:
 
 
 _TABLE: list[Command] = []
+#: Commands of gdb and cuda-gdb, and what serves in their stead.
+_ELSEWHERE = {
+    **dict.fromkeys(("set", "jump", "call"), "a launch is recorded, and cannot be changed: edit the kernel"),
+    **dict.fromkeys(
+        ("display", "undisplay"), "`print EXPR` shows a value, `watch ELEMENT` stops where it changes"
+    ),
+    "x": "`print x[0:4]` shows elements of an array",
+    **dict.fromkeys(("whatis", "ptype", "explore"), "`info variables` says what there is"),
+    **dict.fromkeys(("thread", "cuda", "focus"), "`warp N`, `lanes N` and `block X,Y` choose what is shown"),
+    **dict.fromkeys(("origin", "writer"), "`why C[3, 5]` says what made a value"),
+    **dict.fromkeys(("frame", "f"), "`where` says where the warp is; `up` and `down` choose the call"),
+    "disassemble": "`list ptx` shows the PTX",
+    **dict.fromkeys(("start", "file", "attach"), "the launch is recorded already: `run` goes to its start"),
+}
 
 
 def _command(
@@ -64,6 +78,8 @@ class Commands:
             return ""
         name, _, rest = line.partition(" ")
         command = find(name)
+        if rest.strip() and not command.usage:
+            raise LanewiseError(f"{command.names[0]} takes nothing after it, and {rest.strip()!r} was given")
         if command.run is not Commands._list:
             self._listed = None
         return command.run(self, rest.strip())
@@ -380,8 +396,9 @@ def find(name: str) -> Command:
         return begun[0]
     if begun:
         raise LanewiseError(f"{name} may be {', '.join(command.names[0] for command in begun)}")
+    own = _ELSEWHERE.get(name.partition("/")[0])
     close = nearest(name, names())
-    hint = f"; did you mean {close}?" if close else ""
+    hint = f"; {own}" if own else f"; did you mean {close}?" if close else ""
     raise LanewiseError(f"there is no command {name!r}{hint or '; `help` says which there are'}")
 
 

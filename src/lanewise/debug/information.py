@@ -192,6 +192,7 @@ def backtrace(debugger: Debugger) -> str:
 
 def info(debugger: Debugger, topic: str) -> str:
     """Return what is asked for by the name of a topic, or the beginning of it."""
+    topic = _TOPICS_ELSEWHERE.get(topic.strip(), topic)
     topics = [name for name in TOPICS if topic and name.startswith(topic.strip())]
     if len(topics) != 1:
         what = f"knows no topic {topic!r}" if topic else "needs a topic"
@@ -352,6 +353,8 @@ def _variables(debugger: Debugger) -> str:
     return "\n".join(lines)
 
 
+#: What gdb calls topics.
+_TOPICS_ELSEWHERE = {"locals": "variables", "args": "variables", "threads": "warps", "regs": "registers"}
 TOPICS: dict[str, Callable[[Debugger], str]] = {
     "barriers": _barriers,
     "copies": _copies,

@@ -11,6 +11,11 @@ from lanewise.draw.render import html, latex, print_latex, save, svg, text
 from lanewise.draw.shared_memory import DescribedMatrix, described_matrix
 from lanewise.hints import not_called
 
+#: What serves in place of names of other libraries.
+INSTEAD = dict.fromkeys(
+    ("show", "plot", "display", "draw", "figure"),
+    'save(thing, "picture.svg") draws it, print(text(thing)) prints it, and a notebook shows it',
+)
 __all__ = [
     "BankMap",
     "DescribedMatrix",

@@ -24,6 +24,7 @@ from lanewise.draw.picture import (
 from lanewise.engines import Drawn
 from lanewise.errors import LanewiseError
 from lanewise.layout import ComposedLayout, Layout, Tensor
+from lanewise.tracebacks import short_traceback
 
 BANKS = 32
 BANK_BITS = 32
@@ -117,6 +118,7 @@ def _ways(chunks: Any) -> int:
     return max(sum(1 for c in different if c % PHASE == group) for group in range(PHASE))
 
 
+@short_traceback
 def bank_map(
     layout: object, element_bits: int = 16, *, unit: str = "", phase: tuple[int, int] | None = None
 ) -> BankMap:

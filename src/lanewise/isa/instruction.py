@@ -22,7 +22,7 @@ from lanewise.engines import (
     ProductOptions,
 )
 from lanewise.formats import FORMATS
-from lanewise.hints import Suggests, Values
+from lanewise.hints import MisfitCall, Suggests, Values
 from lanewise.isa.archs import find_arch
 from lanewise.isa.diagnosis import refuse_arch
 from lanewise.isa.form import Form, stated
@@ -215,6 +215,7 @@ class Instruction(Form, Drawn, Suggests):
 
     # what can be done with it --------------------------------------------------------------------------
 
+    @short_traceback
     def __call__(self, *operands: Any, arch: str | None = None, **options: Any) -> Any:
         """Compute D = A·B + C on arrays and return D with the bits that the arch returns.
 
@@ -231,9 +232,11 @@ class Instruction(Form, Drawn, Suggests):
             return MOVE.function(self, *operands)
         missing = [name for at, name in enumerate("ab") if at >= len(operands) and name not in options]
         if missing:
-            raise TypeError(f"on arrays, {self.text} takes a, b and, if you like, c; {missing[0]} is missing")
+            raise MisfitCall(
+                f"on arrays, {self.text} takes a, b and, if you like, c; {missing[0]} is missing"
+            )
         if arch is None:
-            raise TypeError(
+            raise MisfitCall(
                 f"on arrays, {self.text} takes the arch whose bits are wanted: arch='sm_90'; in a kernel it "
                 "takes fragments"
             )

@@ -333,6 +333,7 @@ class Operand(Drawn, Suggests):
         """The trailing shape that `pack` takes: (rows, cols), after the products of a warp if several."""
         return self.shape if self.products == 1 else (self.products, *self.shape)
 
+    @short_traceback
     def pack(self, matrix: object) -> AnyArray:
         """Return the registers of all lanes for a matrix, as unsigned integers [..., threads, registers].
 
@@ -356,6 +357,7 @@ class Operand(Drawn, Suggests):
             words |= held << self._word.type(slot * self.slot_bits + self.shift)
         return words
 
+    @short_traceback
     def unpack(self, words: object) -> AnyArray:
         """Return the matrix that registers hold; if several lanes hold an element, the first one counts."""
         import numpy as np

@@ -18,7 +18,7 @@ from lanewise.layout.basis import ScaledBasis
 from lanewise.layout.coordinates import crd2idx, has_none, idx2crd, index_of, nested_alike, slice_
 from lanewise.layout.int_tuple import IntTuple, Nested, flatten, is_int, prefix_product, product, spell
 from lanewise.layout.text import read_shape_and_stride
-from lanewise.tracebacks import short_constructor
+from lanewise.tracebacks import short_constructor, shorten
 
 
 class Mapped(Drawn, Suggests, ABC):
@@ -133,9 +133,13 @@ class Layout(LayoutBase):
     def __call__(self, *crd: Nested) -> Nested:
         """Return the index of a coordinate; if the coordinate has a None, the layout of the slice."""
         c = crd[0] if len(crd) == 1 else crd
-        if has_none(c):
-            return Layout._of(slice_(c, self.shape), slice_(c, self.stride))
-        index = index_of(c, self.shape, self.stride)
+        try:
+            if has_none(c):
+                return Layout._of(slice_(c, self.shape), slice_(c, self.stride))
+            index = index_of(c, self.shape, self.stride)
+        except LanewiseError as error:
+            shorten(error)
+            raise
         return index.as_tuple() if isinstance(index, ScaledBasis) else index
 
     def __getitem__(self, mode: int | slice) -> Layout:

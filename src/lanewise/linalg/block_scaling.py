@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import FORMATS, Format
+from lanewise.hints import Suggests
+from lanewise.linalg.operands import OF_OPERANDS, multiplied_by_matmul
 from lanewise.linalg.types import format_named
 
 #: Rows and scale factors of a block of the swizzled order, and the bytes of one.
@@ -150,7 +152,7 @@ _LEAST_EXPONENT, _MOST_EXPONENT = -127, 127
 
 
 @dataclass(frozen=True, eq=False)
-class BlockScaledMatrix:
+class BlockScaledMatrix(Suggests):
     """A matrix whose elements are values · scales · factor: small floats, one scale for each block along K.
 
     `values` has the matrix's shape. `scales` has one element for each block of `axis`, the axis of K: that is
@@ -163,6 +165,9 @@ class BlockScaledMatrix:
     format: str
     axis: int = 0
     factor: float = 1.0
+    INSTEAD: ClassVar = OF_OPERANDS
+    __array_ufunc__: ClassVar = None  # NumPy leaves the operator @ to this class
+    __matmul__ = __rmatmul__ = multiplied_by_matmul
 
     @property
     def shape(self) -> tuple[int, ...]:

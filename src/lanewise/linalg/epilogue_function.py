@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lanewise.errors import LanewiseError
+from lanewise.tracebacks import short_traceback
 
 if TYPE_CHECKING:
     from lanewise.lang.versions.versions import ReadValues
@@ -68,6 +69,7 @@ class EpilogueFunction:
         return f"<epilogue {self.name}>"
 
 
+@short_traceback
 def epilogue(function: Callable[..., object]) -> EpilogueFunction:
     """Mark a function f(value, row, column) of the kernel language as an epilogue of `lw.matmul`.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from warnings import warn
 
 import numpy as np
 import numpy.typing as npt
@@ -93,6 +94,12 @@ def _computed(a: Any, b: Any, offsets: Any, counts: object, options: Options, ke
     else:
         starts, ends = _bounds(offsets, groups, rows)
         whole = counts is None and bool(groups) and int(ends[-1]) == rows
+        if counts is None and groups > 1 and not whole and int(ends.sum()) == rows:
+            warn(
+                f"offsets={ends.tolist()} are where groups end, and rows from {int(ends[-1])} on belong "
+                f"to none; they add up to {rows}, the rows of a: if they are sizes, pass np.cumsum(sizes)",
+                stacklevel=4,
+            )
         if counts is not None:
             kept = _integers(counts, "counts", groups)
             if ((kept < 0) | (kept > ends - starts)).any():

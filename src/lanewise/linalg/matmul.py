@@ -146,7 +146,13 @@ def product(a: object, b: object, options: Options) -> Any:
     elif request.a.device is None:
         from lanewise.linalg.cpu.sums import compute
 
-        compute(request, problem, _plan(problem, options), b)
+        try:
+            compute(request, problem, _plan(problem, options), b)
+        except MemoryError as error:
+            raise LanewiseError(
+                f"a product of {problem.m} × {problem.n} × {problem.k} needs more memory than there is "
+                f"({error}): compute some rows of a at a time"
+            ) from None
     else:
         from lanewise.linalg.launch.prepare import run
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from lanewise.formats import Format, u8
-from lanewise.linalg.operands import View, empty
+from lanewise.hints import Suggests
+from lanewise.linalg.operands import OF_OPERANDS, View, empty, multiplied_by_matmul
 
 Array = npt.NDArray[Any]
 
@@ -40,8 +41,12 @@ class OnDevice(NamedTuple):
         return cls(values, metadata, places[0].address, places[1].address)
 
 
-class MatrixInTwoArrays(ABC):
+class MatrixInTwoArrays(Suggests, ABC):
     """A K by N matrix that lies in two arrays: values, and their places or scales."""
+
+    INSTEAD: ClassVar = OF_OPERANDS
+    __array_ufunc__ = None  # NumPy leaves the operator @ to this class
+    __matmul__ = __rmatmul__ = multiplied_by_matmul
 
     def __init__(self, shape: tuple[int, int], fmt: Format, kind: tuple[object, ...]) -> None:
         #: The shape of the matrix with its zeros.

@@ -6,9 +6,11 @@ copied here. What the shapes and formats of several operands must be to each oth
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from functools import cache
+from math import prod
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -189,8 +191,10 @@ def _other_view(value: object, name: str) -> View:
             "on arrays, outside of jax.jit, jax.grad and jax.vmap; inside of them jax.pure_callback calls it"
         )
     if where is None:
+        is_operand = getattr(type(value), "INSTEAD", None) is OF_OPERANDS
         raise LanewiseError(
             f"{name} must be an array of NumPy, torch, CuPy, or one with DLPack, not {type(value).__name__}"
+            + (", which is the b of lw.matmul(a, b) alone" if is_operand else "")
         )
     if not where.on_gpu:
         array = host_array(value)
@@ -372,17 +376,79 @@ def _addresses(view: View) -> np.ndarray[Any, Any]:
     return np.asarray(SimpleNamespace(__array_interface__=interface))
 
 
+# operands that are more than one array --------------------------------------------------------------------
+
+#: What serves in place of attributes of arrays that sparse and quantized matrices do not have.
+OF_OPERANDS = {
+    "T": "transpose the matrix before: lw.sparsify(b.T), lw.quantize(w.T)",
+    **dict.fromkeys(
+        ("toarray", "todense", "numpy", "to_dense", "dense", "dequantize"),
+        "a sparse matrix has dense(), a quantized one dequantize()",
+    ),
+    "dtype": "format is the type of its elements",
+}
+
+
+def multiplied_by_matmul(*_: object) -> Any:
+    """Refuse the operator @ of a sparse or quantized matrix, whose product has options."""
+    raise LanewiseError("a sparse or quantized matrix is multiplied by lw.matmul(a, b), as its b; not by @")
+
+
 # results ----------------------------------------------------------------------------------------------------
+
+
+def in_units(size: float) -> str:
+    """Return a number of bytes in the unit that suits it.
+
+    >>> in_units(32_000_000_000_000), in_units(100)
+    ('29.1 TiB', '100 bytes')
+    """
+    units = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+    exponent = min(int(max(size, 1)).bit_length() - 1, 10 * len(units) - 1) // 10
+    return f"{size / (1 << 10 * exponent):.3g} {units[exponent]}"
+
+
+@cache
+def _host_memory() -> int:
+    """Return the bytes of memory that this machine has; more than any, if nothing tells."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # on Windows, say
+        return 1 << 62
+
+
+def _size(shape: Sequence[int], fmt: Format) -> int:
+    return prod(map(int, shape)) * fmt.dtype.itemsize
+
+
+def _require_memory(shape: Sequence[int], fmt: Format) -> None:
+    """Raise an error for an array that is larger than the memory: a system may promise more than it has."""
+    if _size(shape, fmt) > _host_memory():
+        raise _out_of_memory(shape, fmt)
+
+
+def _out_of_memory(shape: Sequence[int], fmt: Format) -> LanewiseError:
+    size = _size(shape, fmt)
+    return LanewiseError(
+        f"the result of shape {tuple(shape)} and type {fmt.dtype_name} takes {in_units(size)} "
+        f"({size:,} bytes), and this machine has {in_units(_host_memory())} of memory: compute some rows of "
+        "a at a time, or pass out=, an array of numpy.memmap"
+    )
 
 
 def empty(like: View, shape: Sequence[int], fmt: Format) -> Any:
     """Return a new array of the library and on the device of another one."""
+    if like.device is None:
+        _require_memory(shape, fmt)
     if like.library == "torch":
         torch = sys.modules["torch"]
         device = "cpu" if like.device is None else f"cuda:{like.device}"
         return torch.empty(tuple(shape), dtype=getattr(torch, fmt.dtype_name), device=device)
     if like.device is None:
-        return np.empty(shape, fmt.dtype)
+        try:
+            return np.empty(shape, fmt.dtype)
+        except MemoryError:
+            raise _out_of_memory(shape, fmt) from None
     if like.library == "cupy":
         cupy = sys.modules["cupy"]
         with cupy.cuda.Device(like.device):

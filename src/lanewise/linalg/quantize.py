@@ -203,6 +203,15 @@ def _on_host(view: View) -> Array:
     raise LanewiseError(f"lw.quantize takes matrices on a GPU of torch and CuPy, not of {view.library}")
 
 
+def _largest_scale(fmt: Format) -> Any:
+    """Return the largest scale with which the largest integer of 4 bits is a finite number."""
+    with np.errstate(over="ignore"):
+        scale = np.array([float(fmt.max) / _LARGEST], np.float32).astype(fmt.dtype)
+        while np.isinf((scale.astype(np.float32) * _LARGEST).astype(fmt.dtype).astype(np.float32)).any():
+            scale = (scale.view(np.uint16) - 1).view(fmt.dtype)  # the next one below
+    return scale[0]
+
+
 def _quantized(rows: Array, group: int, fmt: Format) -> tuple[Array, Array]:
     """Return packed words and scales of weights (N, K) of f32."""
     n, k = rows.shape
@@ -213,7 +222,13 @@ def _quantized(rows: Array, group: int, fmt: Format) -> tuple[Array, Array]:
     apart = whole_rows.reshape(n, groups, group)
     exact = np.abs(apart).max(axis=2, initial=0) / np.float32(_LARGEST)
     least = np.float32(np.finfo(np.float16).tiny)  # scales below it are no normal numbers of f16
-    scale = np.maximum(exact, least).astype(fmt.dtype)
+    if exact.max(initial=0) * _LARGEST > float(fmt.max):
+        wider = '; dtype="bfloat16" has a wider range' if fmt is not bf16 else ""
+        raise LanewiseError(
+            f"w has magnitudes up to {np.abs(rows).max():.3g}, and {fmt.dtype_name}, the type of the scales "
+            f"and of what they multiply, ends at {float(fmt.max):.3g}{wider}"
+        )
+    scale = np.minimum(np.maximum(exact, least).astype(fmt.dtype), _largest_scale(fmt))
     integers = np.rint(apart / scale.astype(np.float32)[:, :, None])
     integers = np.clip(integers, -_LARGEST, _LARGEST).reshape(n, -1)[:, :k]
     scales = np.ones((groups, columns), fmt.dtype)

@@ -39,7 +39,11 @@ def titled(function: Function, values: Sequence[object]) -> Iterator[tuple[str, 
     if len(values) != len(parameters):
         names = ", ".join(described(parameter) for parameter in parameters)
         count = f"{len(parameters)} argument{'s' if len(parameters) != 1 else ''}"
-        raise LanewiseError(f"{demangle(function.name)} takes {count} ({names}); {len(values)} given")
+        missing = ", ".join(described(parameter) for parameter in parameters[len(values) :])
+        without = f": there is none for {missing}" if missing and values else ""
+        raise LanewiseError(
+            f"{demangle(function.name)} takes {count} ({names}); {len(values)} given{without}"
+        )
     for number, (variable, value) in enumerate(zip(parameters, values, strict=True)):
         yield _title(number, variable.name), variable, value
 
@@ -231,6 +235,11 @@ def encode(title: str, value: object, variable: Variable, types: ParameterTypes 
         return _encode_float(title, value, variable)
     if value is None and size == 8:
         return bytes(8)
+    if getattr(value, "is_traced", False):
+        raise LanewiseError(
+            f"argument {title} is a value of the kernel that is being traced, and a kernel does not launch "
+            "another: mark the function @lw.device and call it"
+        )
     if hasattr(value, "__dlpack__") or hasattr(value, "__array__") or _is_buffer(value):
         raise LanewiseError(
             f"argument {title}: {type(value).__name__} in host memory cannot be passed; "
@@ -238,8 +247,19 @@ def encode(title: str, value: object, variable: Variable, types: ParameterTypes 
         )
     raise LanewiseError(
         f"argument {title} is .{variable.type}: {type(value).__name__} {repr(value)} cannot be passed; "
-        + ("pass an array or an integer" if size == 8 else "pass a number")
+        + _wanted(value, variable)
     )
+
+
+def _wanted(value: object, variable: Variable) -> str:
+    """What a parameter takes that cannot take a value, as the end of a message."""
+    if variable.size == 8 and variable.type[0] != "f":
+        return "pass an array or an integer"
+    if variable.type[0] not in "su":
+        return "pass a number"
+    if isinstance(value, float) and value.is_integer():
+        return f"pass an integer; int(…) makes {int(value)} of it"
+    return "pass an integer"
 
 
 def _is_buffer(value: Any) -> bool:

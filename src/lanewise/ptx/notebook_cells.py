@@ -1,7 +1,13 @@
-"""Files as messages name them: a cell of a notebook by its number, as `cell In[2]`."""
+"""Notebooks: whether there is one, and its cells as messages name them, by number: `cell In[2]`."""
 
 import linecache
 import sys
+
+
+def in_notebook() -> bool:
+    """Return whether this process computes the cells of a notebook, which shows what is written to stderr."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return hasattr(shell, "kernel")
 
 
 def notebook_cell(file: str) -> str:

@@ -70,17 +70,48 @@ def require_signature(entry: Entry, values: Sequence[object]) -> None:
     """
     source = entry.module.cuda.text if entry.module.cuda is not None else ""
     function = entry.function
-    if (not source and not function.name.startswith("_Z")) or len(values) != len(function.parameters):
-        return  # nothing is known; or the launch says how many arguments there are
+    if not source and not function.name.startswith("_Z"):
+        return  # nothing is known
     types = ParameterTypes(function, source)
     if types.texts is None:
         return
+    names = types.names or ("",) * len(types.texts)
+    if len(values) != len(types.texts):
+        if types.names is not None:
+            raise LanewiseError(_miscounted(entry, types.texts, names, len(values)))
+        return  # the launch says how many there are
     for number, (text, value) in enumerate(zip(types.texts, values, strict=True)):
+        title = f"{number} ({names[number]})" if names[number] else f"{number}"
         wrong = _refusal(text, value, source)
         if wrong is not None:
-            name = types.names[number] if types.names is not None and types.names[number] else ""
-            title = f"{number} ({name})" if name else f"{number}"
             raise LanewiseError(f"argument {title} of {entry.demangled} is {text}: {wrong}; {_GETS_BY}")
+        if isinstance(value, float | np.floating) and _is_integer(text, source):
+            mend = f"; int(…) makes {int(value)} of it" if float(value).is_integer() else ""
+            raise LanewiseError(
+                f"argument {title} of {entry.demangled} is {text}: it takes an integer; {value} was given"
+                f"{mend}"
+            )
+
+
+def _miscounted(entry: Entry, texts: Sequence[str], names: Sequence[str], given: int) -> str:
+    """Return the message that a kernel is given too few or too many arguments, by their names in C++."""
+    from lanewise.ptx.model.names import plain_name
+
+    listed = [f"{name} ({text})" if name else text for name, text in zip(names, texts, strict=True)]
+    count = f"{len(texts)} argument{'s' if len(texts) != 1 else ''}"
+    missing = f": there is none for {', '.join(listed[given:])}" if 0 < given < len(texts) else ""
+    all_of_them = ", ".join(f"{text} {name}".rstrip() for name, text in zip(names, texts, strict=True))
+    listing = f" ({all_of_them})" if texts else ""
+    return f"{plain_name(entry.function.name)} takes {count}{listing}; {given} given{missing}"
+
+
+def _is_integer(text: str, source: str) -> bool:
+    """Return whether a type in C++ is that of one integer."""
+    from lanewise.ptx.cuda_types import without_qualifiers
+
+    plain = without_qualifiers(text)
+    elements = None if plain.endswith("*") else _elements(plain, source)
+    return elements is not None and elements[1] == 1 and elements[0].startswith(("int", "uint"))
 
 
 def _refusal(text: str, value: object, source: str) -> str | None:

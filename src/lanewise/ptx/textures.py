@@ -15,6 +15,7 @@ from lanewise.errors import LanewiseError
 from lanewise.numpy_types import AnyDtype
 from lanewise.ptx.arguments import HandleArgument
 from lanewise.ptx.model.directives import Variable
+from lanewise.tracebacks import short_traceback
 
 Filter = Literal["point", "linear"]
 AddressMode = Literal["wrap", "clamp", "mirror", "border"]
@@ -76,6 +77,7 @@ class Surface(ImageObject):
     """A surface object: texels that a kernel reads and writes by their place."""
 
 
+@short_traceback
 def texture(
     array: object,
     *,
@@ -135,6 +137,7 @@ def texture(
     )
 
 
+@short_traceback
 def surface(array: object, *, channels: int = 1, layered: bool = False) -> Surface:
     """Return an array as a surface, to be passed for a `cudaSurfaceObject_t`; a kernel writes into the array.
 

@@ -178,7 +178,10 @@ class PlaceNames:
         if not 0 <= element < len(variable.elements):
             raise LanewiseError(f"{name} has elements 0 to {len(variable.elements) - 1}, not {of}")
         if lane is None:
-            raise LanewiseError(f"{of} is a register, and each lane has its own: give lane=")
+            of_arrays = [argument.name for argument in self.recording.arguments]
+            of_arrays += list(self.recording.shared_arrays.declared)
+            hint = f'; an element of the array is asked for as "{of}[0]"' if of in of_arrays else ""
+            raise LanewiseError(f"{of} is a register, and each lane has its own: give lane={hint}")
         registers = variable.elements[element]
         return RegisterPlace(block, warp, lane, registers, 0, registers[0].bits // 8)
 

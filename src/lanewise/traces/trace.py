@@ -159,6 +159,7 @@ class Trace(Suggests):
         """All steps, in the order in which they ran."""
         return Steps(self._recording, range(len(self._recording.steps)))
 
+    @short_traceback
     def at(self, step: int) -> Step:
         """Return a step by its number; negative ones count from the end."""
         count = len(self._recording.steps)
@@ -182,6 +183,7 @@ class Trace(Suggests):
         limit = self._recording.run.limit
         return f", and its limit of {limit} bytes was reached there: later steps were not kept (limit=)"
 
+    @short_traceback
     def first(self, holds: Callable[[Step], object], start: int = 0) -> Step | None:
         """Return the first step, from a number on, for which a condition holds; None if it never does."""
         if not callable(holds):
@@ -264,6 +266,7 @@ class Trace(Suggests):
             written.append(Written(node.step, node.value))
         return written
 
+    @short_traceback
     def compare(self, other: object, of: str | None = None) -> Difference | None:
         """Return the first step at which two runs differ; None if they do not.
 
@@ -281,6 +284,7 @@ class Trace(Suggests):
 
     # taken along -------------------------------------------------------------------------------------------
 
+    @short_traceback
     def save(self, path: str | Path) -> Path:
         """Write the trace as one HTML file, which opens in any browser and needs nothing else.
 
@@ -294,6 +298,7 @@ class Trace(Suggests):
 
         return _written(path, page(self._recording))
 
+    @short_traceback
     def to_perfetto(self, path: str | Path) -> Path:
         """Write a file that Perfetto (ui.perfetto.dev) and chrome://tracing show: a track for each warp."""
         from lanewise.traces.perfetto import perfetto
@@ -342,6 +347,8 @@ def _written(path: str | Path, text: str) -> Path:
     What is there and is no file, such as /dev/stdout, is written to as it is.
     """
     target = Path(path)
+    if not target.parent.is_dir():
+        raise LanewiseError(f"{path} could not be written: there is no folder {target.parent}")
     part = target.with_name(f"{target.name}.part") if target.name else target
     try:
         if target.exists() and not target.is_file():

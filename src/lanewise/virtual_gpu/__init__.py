@@ -30,6 +30,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from lanewise.tracebacks import short_traceback
 from lanewise.virtual_gpu.session import LaunchRecord, VirtualGPU, virtual_gpu
 
 __all__ = ["LaunchRecord", "VirtualGPU", "virtual_gpu"]
@@ -38,6 +39,7 @@ __all__ = ["LaunchRecord", "VirtualGPU", "virtual_gpu"]
 class _Room(ModuleType):
     """This package as a module that can be called: `lw.virtual_gpu` is the room and makes a virtual GPU."""
 
+    @short_traceback
     def __call__(self, *name: Any, **options: Any) -> VirtualGPU:
         """Return a virtual GPU, to be used as a context manager."""
         return virtual_gpu(*name, **options)

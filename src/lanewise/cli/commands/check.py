@@ -167,7 +167,8 @@ def check(
     wanted = Wanted(**options, file=file)
     with ends_soon(), what_it_prints(wanted.is_data):
         configured, values = asked.kernel()
-        report = _checked(asked, schedules, configured, values, {})
+        with asked.naming_the_file(configured):
+            report = _checked(asked, schedules, configured, values, {})
     return partial(_show, [report], wanted)
 
 

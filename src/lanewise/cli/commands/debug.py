@@ -108,7 +108,7 @@ def _kernel(asked: Asked, prompt: Prompt, limit: int | None) -> int:
     from lanewise.debug.prompt import Quit
 
     configured, values = asked.kernel()
-    with suppress(Quit):
+    with suppress(Quit), asked.naming_the_file(configured):
         prompt.debug(_debugged(asked, limit, configured, values, {}))
     return 0
 

@@ -80,13 +80,15 @@ _MOST = 1024
 
 
 class _DrawGroup(TyperGroup):
-    """The commands under `lanewise draw`; a word that is none of them names an instruction or an atom."""
+    """The commands under `lanewise draw`; a word that is none names an instruction, an atom or a layout."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put the command that is implied before its first word: `draw ldmatrix`, `draw SM80_…`."""
         first = args[0] if args else ""
         if first and first[0] != "-" and first not in self.commands:
-            if is_cutlass_name(first):
+            if first[0] == "(":
+                args = ["layout", *args]
+            elif is_cutlass_name(first):
                 args = ["atom", *args]
             elif _begins_instruction(first) or not nearest(first, self.commands):
                 args = ["instruction", *args]

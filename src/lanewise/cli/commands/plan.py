@@ -19,6 +19,10 @@ _TORCH_TYPES = {
 }  # fmt: skip
 
 
+#: Bytes of an operand that no GPU has memory for; the largest have less than 1 TiB.
+_MOST_BYTES = 1 << 40
+
+
 @dataclass(frozen=True)
 class ProductOptions:
     """What is multiplied, beside the sizes: types, layout, batch."""
@@ -54,12 +58,18 @@ def plan(
     """
     from lanewise.errors import LanewiseError
     from lanewise.linalg.matmul import planned
+    from lanewise.linalg.operands import in_units
     from lanewise.linalg.planning.gpus import planned_arch
     from lanewise.linalg.rules import problem_of_sizes
 
     if product.layout not in ("nn", "nt", "tn", "tt"):
         raise LanewiseError(f"--layout is nn, nt, tn or tt; not {product.layout!r}")
     problem = problem_of_sizes(m, n, k, **vars(product))
+    operands = {"A": (problem.a, m * k), "B": (problem.b, k * n), "the result": (problem.out, m * n)}
+    for name, (operand, elements) in operands.items():
+        size = product.batch * elements * operand.dtype.word_bits // 8
+        if size > _MOST_BYTES:
+            raise LanewiseError(f"{name} takes {in_units(size)}, more than any GPU has: give smaller sizes")
     print(planned(problem, planned_arch(arch)))
     if regret:
         print(_measured_regret(problem, product.out))

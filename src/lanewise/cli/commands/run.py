@@ -116,7 +116,7 @@ def launch(
             return
         _refuse_registers(entry, shape.threads, find_arch(arch))
         title = entry.demangled if asked.gpu is None else f"launch {len(ran) + 1}, {entry.demangled}"
-        with ProgressBar(title, asked.progress) as bar:
+        with ProgressBar(title, asked.progress) as bar, asked.naming_the_file(configured):
             configured(*arguments, **{"progress": bar, **asked.options, **options})
     except KernelFault as error:
         fault = error.kind or "fault"

@@ -15,6 +15,16 @@ from lanewise.lang.trace.scalar import Scalar, scalar
 from lanewise.lang.trace.traced import describe
 from lanewise.lang.trace.types import u32, u64
 
+#: Instructions that are methods of what they work on.
+INSTEAD = {
+    **dict.fromkeys(("ld", "load"), "matrix.load(column, count) loads from a matrix in tensor memory"),
+    **dict.fromkeys(("st", "store"), "matrix.store(column, values) stores to a matrix in tensor memory"),
+    **dict.fromkeys(("alloc", "dealloc", "free"), "memory = lw.tmem.alloc(columns), and memory.free()"),
+    "mma": 'lw.instruction("tcgen05.mma…") is called: mma(a, b, acc, accumulate=…)',
+    "cp": "copy(target, descriptor, shape) copies into tensor memory",
+    "wait": "wait_load() and wait_store() wait for loads and stores, a barrier's wait(phase) for products",
+    "fence": "fence_before() and fence_after() order it with barriers",
+}
 __all__ = ["commit", "copy", "fence_after", "fence_before", "shift", "wait_load", "wait_store"]
 
 #: The shapes of copies from shared to tensor memory, and to which warps' lanes they may be repeated.

@@ -6,16 +6,19 @@
 import sys
 import sysconfig
 from collections import deque
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from enum import Enum
 from functools import cache, cached_property
 from types import CellType, FunctionType, SimpleNamespace
+from typing import Any, TypeGuard
 
 from lanewise.lang.trace.traced import AnyValue, Node, Traced, describe
 
 #: Packages whose objects are left alone unless a value of a kernel is among their attributes.
 _FOREIGN = frozenset(("numpy", "torch", "cupy", "jax", "ml_dtypes"))
 _STANDARD_LIBRARY = sysconfig.get_paths()["stdlib"]
+#: Bytes of the largest NumPy array whose elements are looked after: a larger one is a table of the host's.
+_MOST_ARRAY_BYTES = 1 << 20
 _PLAIN = (int, float, str, bytes, bool, complex, type(None), FunctionType, range, slice)
 
 
@@ -26,6 +29,69 @@ class GlobalVariable:
 
     def __init__(self, namespace: dict[str, object], name: str) -> None:
         self.namespace, self.name = namespace, name
+
+
+@dataclass(frozen=True)
+class ArrayForm:
+    """What a NumPy array has: dtype, shape and the bytes of its elements; no bytes if they are objects."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+
+def is_array(value: object) -> TypeGuard[Any]:
+    """Return whether a value is a NumPy array, or a tensor of torch in host memory: elements can be set."""
+    numpy = sys.modules.get("numpy")
+    return (numpy is not None and isinstance(value, numpy.ndarray)) or _is_tensor(value)
+
+
+def _is_tensor(value: object) -> TypeGuard[Any]:
+    torch = sys.modules.get("torch")
+    tensor = getattr(torch, "Tensor", None)  # None also while torch is being imported
+    return (
+        tensor is not None and isinstance(value, tensor) and str(value.layout) == "torch.strided"
+    ) and value.device.type == "cpu"
+
+
+def array_in_words(array: object) -> str:
+    """Return what an array is, for messages."""
+    return "a tensor of torch" if _is_tensor(array) else "a NumPy array"
+
+
+def _array_contents(array: AnyValue) -> tuple[ArrayForm, list[object]]:
+    """Return the form of an array and, of an array of objects, these."""
+    if _is_tensor(array):
+        return ArrayForm(str(array.dtype), tuple(array.shape), _tensor_bytes(array)), []
+    objects = bool(array.dtype.hasobject)
+    form = ArrayForm(array.dtype.str, array.shape, b"" if objects else array.tobytes())
+    return form, array.ravel().tolist() if objects else []
+
+
+def _tensor_bytes(tensor: AnyValue) -> bytes:
+    """Return the bytes of a tensor's elements; none where torch itself has none, as of a fake tensor."""
+    torch = sys.modules["torch"]
+    try:
+        return bytes(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    except (RuntimeError, TypeError):
+        return b""
+
+
+def _set_array(array: AnyValue, form: ArrayForm, values: list[object]) -> None:
+    """Give an array other elements; one that has them already may be one that is only read."""
+    import numpy as np
+
+    if _is_tensor(array):
+        if form.data and _tensor_bytes(array) != form.data:
+            torch = sys.modules["torch"]
+            made = torch.frombuffer(bytearray(form.data), dtype=array.dtype).reshape(form.shape)
+            array.detach().copy_(made)
+        return
+    if array.dtype.hasobject:
+        for index, value in zip(np.ndindex(array.shape), values, strict=True):
+            array[index] = value
+    elif array.tobytes() != form.data:
+        array[...] = np.frombuffer(form.data, array.dtype).reshape(form.shape)
 
 
 @cache
@@ -104,6 +170,8 @@ def is_container(value: object) -> bool:
         return is_of_user(value) and not issubclass(value, Enum)
     if isinstance(value, Traced | tuple):
         return False
+    if is_array(value):
+        return bool(value.ndim) and value.nbytes <= _MOST_ARRAY_BYTES
     return _is_object(value) and not _is_frozen(value)
 
 
@@ -138,6 +206,8 @@ def contents(container: object) -> tuple[object, list[object]]:
     if isinstance(container, GlobalVariable):
         held = container.name in container.namespace
         return int(held), [container.namespace[container.name]] if held else []
+    if is_array(container):
+        return _array_contents(container)
     names = _attributes(container)  # of an object, or of a class
     return tuple(names), list(names.values())
 
@@ -189,6 +259,8 @@ def set_contents(container: AnyValue, form: AnyValue, values: list[AnyValue]) ->
             container.namespace[container.name] = values[0]
         else:
             container.namespace.pop(container.name, None)
+    elif is_array(container):
+        _set_array(container, form, values)
     else:
         _set_attributes(container, dict(zip(form, values, strict=True)))
 
@@ -204,7 +276,9 @@ def _set_attributes(value: object, attributes: dict[str, object]) -> None:
 
 def empty_copy(container: AnyValue) -> AnyValue:
     """Return a new container like another, whose contents are still to be set."""
-    if isinstance(container, list | dict | deque | set | bytearray):
+    if _is_tensor(container):
+        return container.clone()
+    if isinstance(container, list | dict | deque | set | bytearray) or is_array(container):
         return container.copy()
     made = object.__new__(type(container))
     if hasattr(container, "__dict__"):
@@ -220,4 +294,6 @@ def in_words(container: object) -> str:
         return container.description
     if isinstance(container, CellType | GlobalVariable):
         return "a variable of a function"
+    if is_array(container):
+        return f"{array_in_words(container)} of shape {tuple(container.shape)}"
     return describe(container)

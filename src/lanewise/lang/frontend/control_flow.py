@@ -16,10 +16,11 @@ from lanewise.lang.frontend.loops import range as traced_range
 from lanewise.lang.frontend.merge import CarriedValues, Join, MergeMoves, Undefined, move
 from lanewise.lang.intrinsics.debug import assert_, print_values
 from lanewise.lang.matrix.tensor_memory import TmemMatrix
+from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.builder import Code, Label, NotPredicate, Register, SourceLocation, current, is_pure
 from lanewise.lang.trace.operators import as_predicate, bitwise, invert, select, where
 from lanewise.lang.trace.scalar import Scalar
-from lanewise.lang.trace.traced import AnyValue, Traced, describe
+from lanewise.lang.trace.traced import AnyValue, Traced, describe, is_number, plain_number
 from lanewise.lang.trace.types import pred
 
 
@@ -248,11 +249,12 @@ class Runtime:
         """Return the conjunction or disjunction of a predicate and an expression not yet traced."""
         builder = current()
         if first.constant is not None:
-            return as_predicate(following()) if bool(first.constant) is conjunction else first
+            decides = bool(first.constant) is not conjunction
+            return first if decides else _operand_of_logic(following(), conjunction)
         code: Code = []
         state = self._state(following)
         with builder.into(code):
-            second = as_predicate(following())
+            second = _operand_of_logic(following(), conjunction)
             register = second.in_register if not is_pure(code) else None
         if state.is_changed():  # in a list, say: what it holds from here on depends on the first operand
             state.restore()
@@ -285,6 +287,10 @@ class Runtime:
                 f"`{name} == 0` asks for a null pointer, which None is when a kernel is launched"
             )
         return value
+
+    def identity(self, word: str, left: object, right: object) -> bool:
+        """Return `a is b` or `a is not b`, which asks about Python's objects and not about their values."""
+        return _is(left, right) if word == "Is" else not _is(left, right)
 
     def not_(self, value: object) -> AnyValue:
         """Return `not a`, a predicate where a is traced."""
@@ -329,15 +335,44 @@ class Runtime:
         return outcome
 
 
+def _operand_of_logic(value: object, conjunction: bool) -> Scalar:
+    """Return an operand of `and` or `or` as a predicate: an error for a Python number that is no truth value.
+
+    Python would return that number itself where the first operand does not decide.
+    """
+    if is_number(value) and not isinstance(plain_number(value), bool):
+        word, then, otherwise = ("and", value, 0) if conjunction else ("or", "a", value)
+        raise current().error(
+            f"`a {word} {value}` of a value that the kernel computes is a truth value, and not one of the "
+            f"two: lw.where(a != 0, {then}, {otherwise}) chooses a number"
+        )
+    return as_predicate(value)
+
+
 def _evaluated(value: object) -> Callable[[], AnyValue]:
     """Return an operand that has been evaluated, for operators that evaluate theirs when they need it."""
     return lambda: value
 
 
+def _is(left: object, right: object) -> bool:
+    """Return whether two operands are one object; an error if one is a value that the kernel computes.
+
+    Fragments, tensors and arrays are objects of the trace, and an object that is no number marks what is not
+    given: these may be asked for.
+    """
+    for value, other in ((left, right), (right, left)):
+        if isinstance(value, Scalar | Pointer) and (isinstance(other, Scalar | Pointer) or is_number(other)):
+            raise current().error(
+                f"`is` asks whether two names hold one object of Python, which says nothing of "
+                f"{describe(value)}: == and != compare values"
+            )
+    return left is right
+
+
 #: Python's comparisons by the names of their syntax nodes.
 _COMPARISONS: dict[str, Callable[[AnyValue, AnyValue], AnyValue]] = {
     "Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt, "GtE": operator.ge, "Eq": operator.eq,
-    "NotEq": operator.ne, "Is": operator.is_, "IsNot": operator.is_not,
+    "NotEq": operator.ne, "Is": lambda a, b: _is(a, b), "IsNot": lambda a, b: not _is(a, b),
     "In": lambda a, b: a in b, "NotIn": lambda a, b: a not in b,
 }  # fmt: skip
 

@@ -13,6 +13,7 @@ from lanewise.lang.frontend.source import RewrittenFunction
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.errors import KernelError
 from lanewise.lang.versions.source_text import SourceText
+from lanewise.tracebacks import short_traceback
 
 #: Calls of a device function inside itself after which they are taken to have no end.
 _DEEPEST_RECURSION = 50
@@ -85,6 +86,7 @@ class Device(Generic[Result]):
         return f"<device function {self.function.__name__}>"
 
 
+@short_traceback
 def device(function: Callable[..., Result]) -> Device[Result]:
     """Make a function one that kernels call, with control flow on traced values; it is inlined."""
     if not inspect.isfunction(function):

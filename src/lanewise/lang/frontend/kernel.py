@@ -25,7 +25,7 @@ from lanewise.lang.versions.constant_keys import constants_key
 from lanewise.lang.versions.source_text import SourceText
 from lanewise.lang.versions.versions import Version, Versions
 from lanewise.recently_used import RecentlyUsed
-from lanewise.tracebacks import short_traceback
+from lanewise.tracebacks import short_traceback, shorten
 
 if TYPE_CHECKING:
     from lanewise.isa.occupancy import Occupancy
@@ -346,8 +346,12 @@ def kernel(function: Callable[..., Any] | None = None, **options: object) -> Any
     `__cluster_dims__` says it: 2, or (2, 1).
     """
     if function is None:
-        return lambda given: _kernel(given, options, sys._getframe(1).f_locals)
-    return _kernel(function, options, sys._getframe(1).f_locals)
+        return short_traceback(lambda given: _kernel(given, options, sys._getframe(2).f_locals))
+    try:
+        return _kernel(function, options, sys._getframe(1).f_locals)
+    except KernelError as error:
+        shorten(error)
+        raise
 
 
 def _kernel(function: object, options: dict[str, object], around: Mapping[str, object]) -> Kernel:

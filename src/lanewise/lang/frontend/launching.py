@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format
 from lanewise.lang.frontend.parameters import Parameter
-from lanewise.lang.trace.builder import Builder
+from lanewise.lang.trace.builder import Builder, current, tracing
 from lanewise.lang.trace.errors import KernelError
 from lanewise.lang.trace.types import Ptr, TensorMapType, dtype_name, is_int, pred, storage_bytes
 from lanewise.lang.versions.constant_keys import constants_key
@@ -137,6 +137,11 @@ class ConfiguredKernel:
         `steps`, `progress`, `executor`, `stream`, `cluster` and `overlap` are passed on to the launch; other
         keywords are parameters.
         """
+        if tracing():
+            raise current().error(
+                f"{self.kernel.name} is a kernel, and a kernel does not launch another: mark the function "
+                "@lw.device and call it"
+            )
         if arch is None:
             try:
                 version, configured = self._launched[constants_key(kwargs) if kwargs else ()]
@@ -225,7 +230,7 @@ def _check_pointer(kernel: TraceableKernel, parameter: Parameter, value: object)
             f"{kernel.name}: {parameter.name} is {parameter.kind} and takes arrays of dtype {wanted.dtype}, "
             f"not of {dtype}; {convert} converts it"
         )
-    if isinstance(value, bool | float | list | tuple | str):
+    if isinstance(value, bool | float | list | tuple | str | np.floating | np.bool_):
         raise KernelError(
             f"{kernel.name}: {parameter.name} is {parameter.kind} and takes an array, not {repr(value)}; "
             f"np.array(…, {_numpy_name(wanted.dtype)}) makes one"

@@ -7,7 +7,7 @@ lists and attributes do so too where several locations hold one; what else is sh
 
 from collections import defaultdict
 
-from lanewise.lang.frontend.containers import contents, empty_copy, identity, set_contents
+from lanewise.lang.frontend.containers import contents, empty_copy, identity, is_array, set_contents
 from lanewise.lang.frontend.heap import Container, Held, State, may_be_aliases_of, may_be_one, note_uncertain
 from lanewise.lang.frontend.merge import (
     CarriedValues,
@@ -87,6 +87,8 @@ class LoopValues:
         self._copies: list[HeadContainer] = []
         self._copied: dict[tuple[str, AnyValue], HeadContainer] = {}
         self._copied_keys: set[AnyValue] = set()
+        #: Containers of global variables without values of the kernel.
+        self._left_to_python: list[Container] = []
         #: Registers with their initial values, in order; and the ids of those that the loop changes.
         self.registers: list[tuple[Register, Scalar]] = []
         self.changed: set[int] = set()
@@ -107,6 +109,7 @@ class LoopValues:
         for container in values.first.containers.values():
             if container.key not in self._in_place and container.key not in self._copied_keys:
                 if container.key in values.first.of_globals and not container.holds_traced():
+                    self._left_to_python.append(container)
                     continue
                 self._container_in_place(container, container.name)
         #: The variables of the function, as they are at the head.
@@ -231,6 +234,9 @@ class LoopValues:
         containers = [*self._in_place.values(), *self._copies]
         known = [Container(container.value, container.entry.name) for container in containers]
         now = self.values.now(names, known)
+        for left in self._left_to_python:
+            what = f"the loop of line {self.line}"
+            self.values.require_unchanged_global(left.key, now.containers[left.key], what)
         round_ = _Round(self, now)
         for name, head in self.heads.items():
             if name in now.roots:
@@ -425,6 +431,8 @@ class _Round:
             now.complain()
         if isinstance(first, Scalar) or is_number(first):
             convert_to_carried(now, scalar(first).dtype, name, "before the loop")
+        if is_array(first) and is_array(now):
+            raise self.loop.values.array_is_changed(name, first, f"the loop of line {self.loop.line}")
         raise current().error(f"{why} before and after one round of the loop: it must keep its form")
 
     def _require_unchanged(self, name: str, start: AnyValue, leaf: AnyValue) -> None:

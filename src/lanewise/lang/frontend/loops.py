@@ -5,6 +5,7 @@ Rewritten functions reach them through `control_flow.py`; the variables that the
 
 from collections.abc import Callable, Iterator
 from math import gcd
+from warnings import warn_explicit
 
 from lanewise.lang.frontend.heap import Scope, accept_contents, check_aliases
 from lanewise.lang.frontend.liveness import Carried
@@ -48,6 +49,12 @@ class range:
         )
 
 
+#: Rounds of an unrolled loop after which a sentence names lw.range, if each has emitted instructions.
+_MANY_ROUNDS = 10_000
+#: Rounds after which a loop that emits instructions in each is taken to have no end.
+_MOST_ROUNDS = 200_000
+
+
 class PythonLoop:
     """A loop on Python values, which Python unrolls; only a `break` under a traced condition is refused."""
 
@@ -57,11 +64,37 @@ class PythonLoop:
         self, items: object = None, first: object = None, test: Callable[[], object] | None = None
     ) -> None:
         self._items, self._first, self._test = items, first, test
-        self._depth = len(current().open_control_flow)
+        builder = current()
+        self._depth, self._location = len(builder.open_control_flow), builder.location
+        self._rounds, self._code, self._begin = 0, builder.code, len(builder.code)
 
-    def items(self) -> AnyValue:
-        """Return what a `for` statement iterates over."""
-        return self._items
+    def items(self) -> Iterator[AnyValue]:
+        """Yield what a `for` statement iterates over."""
+        items: AnyValue = self._items
+        for item in items:
+            self._count_round("for")
+            yield item
+
+    def _count_round(self, word: str) -> None:
+        """Count a round; say in a warning that there are many, and in an error that there are far too many.
+
+        A loop that leaves no instructions behind, and only computes in Python, may take as many as it likes.
+        """
+        self._rounds += 1
+        if self._rounds % _MANY_ROUNDS or len(self._code) - self._begin < self._rounds:
+            return
+        so_far = (
+            f"this `{word}` is a loop of Python, which is unrolled: {self._rounds:,} rounds are "
+            f"{len(self._code) - self._begin:,} instructions so far"
+        )
+        mend = "`for i in lw.range(…)` is a loop of the kernel, which is traced once"
+        if word == "while":
+            mend = "does what it tests ever change? With i = lw.i32(0) before it, it is a loop of the kernel"
+        if self._rounds >= _MOST_ROUNDS:
+            raise current().error(f"{so_far}, and it is stopped here; {mend}", self._location)
+        if self._rounds == _MANY_ROUNDS:
+            file, line = self._location.file, self._location.line
+            warn_explicit(f"{so_far}, and each takes time to compile; {mend}", UserWarning, file, line)
 
     def test(self) -> AnyValue:
         """Return the condition of a `while` statement, evaluated before each round."""
@@ -73,6 +106,8 @@ class PythonLoop:
                     "this `while` began with a Python condition, and now it is a traced one: make what it "
                     "tests a traced value before the loop, as in i = lw.i32(0)"
                 )
+            if condition:
+                self._count_round("while")
             return condition
         first, self._first = self._first, None
         return first

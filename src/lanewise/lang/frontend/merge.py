@@ -10,10 +10,11 @@ from collections.abc import Iterable
 from typing import NoReturn
 
 from lanewise.formats import f32
-from lanewise.lang.frontend.containers import empty_copy, in_words, set_contents
+from lanewise.lang.frontend.containers import array_in_words, empty_copy, in_words, is_array, set_contents
 from lanewise.lang.frontend.heap import Container, Held, Scope, State, everything_in_reach, note_uncertain
 from lanewise.lang.frontend.liveness import Carried
 from lanewise.lang.trace.builder import Register, SourceLocation, current
+from lanewise.lang.trace.errors import KernelError
 from lanewise.lang.trace.scalar import PackedElement, Scalar, default_dtype, literal
 from lanewise.lang.trace.traced import AnyValue, Node, Traced, describe, is_number, plain_number, rebuild
 from lanewise.lang.trace.types import dtype_name, pred, register_kind
@@ -47,6 +48,12 @@ class Undefined:
     __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __getitem__ = __setitem__ = __iter__ = _use
     __call__ = __bool__ = __index__ = __int__ = __float__ = __len__ = __neg__ = __abs__ = __invert__ = _use
     __hash__ = object.__hash__
+
+
+#: Why Python's own changes of its objects do not belong under control flow of the kernel.
+_CHANGED_ONCE = (
+    "Python changes them once, while the kernel is traced, and not where and as often as the kernel runs"
+)
 
 
 class CarriedValues:
@@ -89,6 +96,40 @@ class CarriedValues:
             if name in state.roots
             else Undefined(f"{name} has no value here: give it one first")
             for name in self.bound
+        )
+
+    def require_unchanged_global(self, key: object, now: Container, where: str) -> None:
+        """Raise an error if a branch or loop sets elements of a global container that is read later.
+
+        Python does it while it traces, in both branches and once for a loop. What other functions do with
+        their own global variables, and what is added to a container, as to a log, is left to Python.
+        """
+        before, names = self.first.containers[key], set(self.read).intersection(self.live)
+        if before.holds_traced() or now.holds_traced() or self.scope is None:
+            return
+        name = next((name for name in sorted(names) if self.scope.globals.get(name) is now.value), None)
+        if name is None:
+            return
+        if is_array(now.value):
+            if before.form != now.form:
+                before.restore()
+                raise self.array_is_changed(name, now.value, where)
+        elif before.form == now.form and not all(
+            is_same_value(old.value, new.value) for old, new in zip(before.held, now.held, strict=True)
+        ):
+            before.restore()  # so that the next trace finds what this one found
+            raise current().error(
+                f"{name} is a global {type(now.value).__name__}, and its elements change in {where}: "
+                f"{_CHANGED_ONCE}. Copy it into a variable of the kernel first, as in "
+                f"{name.lower()}_here = copy.copy({name}), or use lw.local"
+            )
+
+    def array_is_changed(self, name: str, array: object, where: str) -> KernelError:
+        """Return the error for an array whose elements Python changes in a branch or loop."""
+        self.first.restore()  # so that the next trace finds what this one found
+        return current().error(
+            f"{name} is {array_in_words(array)}, and its elements change in {where}: {_CHANGED_ONCE}. "
+            "lw.local(lw.f32, 4) is an array of each thread, lw.shared(lw.f32, 4) one of the block"
         )
 
     def in_reach(self, names: dict[str, object] | None) -> State:
@@ -177,6 +218,8 @@ def difference(a: Held, b: Held, name: str) -> str:
         same = _same_kind(a.value, b.value)
         if same and one.form == two.form and len(one.held) == len(two.held):
             return ""
+        if same and is_array(a.value) and is_array(b.value) and a.value.shape == b.value.shape:
+            return f"{name} is two different arrays ({array_in_words(a.value)})"
         if same and isinstance(a.value, dict):
             return f"{name} has the keys {list(one.form)} and {list(two.form)}"
         if same and not isinstance(a.value, Node) and isinstance(one.form, tuple):
@@ -299,6 +342,8 @@ class Join:
         one, two = self.left.containers.get(key), self.right.containers.get(key)
         if one is None or two is None:
             return  # only one branch reaches it
+        if key in self.values.first.of_globals:
+            self.values.require_unchanged_global(key, two, f"the branches of lines {self._lines}")
         if one.form == two.form and all(
             x.value is y.value and x.is_leaf for x, y in zip(one.held, two.held, strict=True)
         ):
@@ -308,6 +353,8 @@ class Join:
         if key in self.values.first.of_globals and untraced:
             return
         name = one.name or "a variable"
+        if is_array(one.value) and one.form != two.form:
+            raise self.values.array_is_changed(name, one.value, f"the branches of lines {self._lines}")
         if why := difference(Held(one.value, container=one), Held(two.value, container=two), name):
             raise current().error(
                 f"{why} after the branches of lines {self._lines}: a list, dict or object that both branches "

@@ -65,8 +65,6 @@ def read_parameters(rewritten: RewrittenFunction) -> list[Parameter]:
         if not _PTX_NAME.fullmatch(name):
             raise rewritten.error(f"{name} is no name in PTX: use letters from a to z, digits and _")
     for name, parameter in rewritten.signature.parameters.items():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise rewritten.error(f"a kernel has a fixed number of parameters: *{name} does not work")
         kind = rewritten.annotations.get(name)
         if kind is None and name == "self" and not parameters:
             raise rewritten.error(

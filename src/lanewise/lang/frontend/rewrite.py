@@ -349,14 +349,16 @@ class _Rewriter:
 
     def visit_Compare(self, node: ast.Compare) -> object:
         self.generic_visit(node)
-        if len(node.ops) == 1:
-            if self.is_kernel and isinstance(node.left, ast.Name) and node.left.id in self.parameters:
-                none = isinstance(node.comparators[0], ast.Constant) and node.comparators[0].value is None
-                if none and isinstance(node.ops[0], ast.Is | ast.IsNot):
-                    name = NodesAt(node).constant(node.left.id)
-                    node.left = NodesAt(node).call(RUNTIME_NAME, "not_none", node.left, name)
-            return node
         nodes, words = NodesAt(node), tuple(type(op).__name__ for op in node.ops)
+        if len(node.ops) == 1:
+            right = node.comparators[0]
+            if not isinstance(node.ops[0], ast.Is | ast.IsNot):
+                return node
+            if not (isinstance(right, ast.Constant) and right.value is None):
+                return nodes.call(RUNTIME_NAME, "identity", nodes.constant(words[0]), node.left, right)
+            if self.is_kernel and isinstance(node.left, ast.Name) and node.left.id in self.parameters:
+                node.left = nodes.call(RUNTIME_NAME, "not_none", node.left, nodes.constant(node.left.id))
+            return node
         others = map(_function, node.comparators)
         return nodes.call(RUNTIME_NAME, "chain", nodes.constant(words), node.left, *others)
 

@@ -6,22 +6,24 @@ What becomes of its statements is in `rewrite.py`; what the rewritten code calls
 import ast
 import inspect
 import linecache
+import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
-from types import CellType, CodeType, FunctionType, TracebackType
+from types import CellType, CodeType, FunctionType, ModuleType, TracebackType
+from typing import TypeGuard
 
 from lanewise.errors import LanewiseError
-from lanewise.hints import instead_of_attribute, misfit_call
+from lanewise.hints import instead_in_module, instead_of_attribute, misfit_call
 from lanewise.lang.frontend.control_flow import Runtime
 from lanewise.lang.frontend.heap import Scope, captured_names
 from lanewise.lang.frontend.rewrite import Unsupported, rewrite
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.builder import SourceLocation, current
 from lanewise.lang.trace.errors import KernelError
-from lanewise.lang.trace.traced import RUNTIME_NAME
+from lanewise.lang.trace.traced import RUNTIME_NAME, Traced
 from lanewise.lang.versions.source_text import SourceText
 
 #: Exceptions that Python itself raises at a mistake.
@@ -46,6 +48,8 @@ class RewrittenFunction:
         self.location = SourceLocation(self.file, source.code.co_firstlineno, 1)
         tree = source.tree()
         self.location = SourceLocation(self.file, tree.lineno, 1)
+        if is_kernel:
+            self._require_own_parameters()
         try:
             tree = rewrite(tree, is_kernel)
         except Unsupported as unsupported:
@@ -53,6 +57,24 @@ class RewrittenFunction:
         self.function = self._compiled(tree, Runtime(self.file, Scope(function.__globals__)))
         self.signature = inspect.signature(function)
         self.annotations = self._annotations(annotations or {})
+
+    def _require_own_parameters(self) -> None:
+        """Raise an error for a function of any arguments, as other decorators make of the one below them."""
+        code = self.original.__code__
+        if not code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+            return
+        stars = [
+            f"{'*' if parameter.kind is parameter.VAR_POSITIONAL else '**'}{parameter.name}"
+            for parameter in inspect.signature(self.original, follow_wrapped=False).parameters.values()
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        ]
+        made = ""
+        if hasattr(self.original, "__wrapped__") or "<locals>" in code.co_qualname:
+            made = (
+                f". Has another decorator made {code.co_name} of the kernel? @lw.kernel goes right above "
+                "`def`, below all others"
+            )
+        raise self.error(f"a kernel has a fixed number of parameters: {', '.join(stars)} does not work{made}")
 
     def error(self, message: str) -> KernelError:
         """Return an error that names the function's first line."""
@@ -118,7 +140,8 @@ class RewrittenFunction:
                     error,
                 ) from None
             message = _misfit(error) or f"{type(error).__name__}: {error}{_instead(error)}"
-            raise _error(f"Python raised while tracing: {message}{_origin(error)}", error) from error
+            message = f"Python raised while tracing: {message}{_origin(error)}"
+            raise _error(f"{message}{_constants_of(error, arguments)}", error) from error
 
 
 def _error(message: str, error: BaseException) -> KernelError:
@@ -133,10 +156,31 @@ def _error(message: str, error: BaseException) -> KernelError:
     return KernelError(message, file, line, linecache.getline(file, line).strip())
 
 
+def _constants_of(error: BaseException, arguments: dict[str, object]) -> str:
+    """Return which Constexpr parameters have the type that an error names, as the end of a message."""
+    named = [
+        f"{name} is {value!r}" + (f": pass {int(value)}" if _is_whole(value) else "")
+        for name, value in arguments.items()
+        if isinstance(error, TypeError) and not isinstance(value, Traced) and _names_type(error, value)
+    ]
+    return f"; the Constexpr {', '.join(named)}" if named else ""
+
+
+def _names_type(error: TypeError, value: object) -> bool:
+    return re.search(rf"\b{type(value).__name__}\b", str(error)) is not None
+
+
+def _is_whole(value: object) -> TypeGuard[float]:
+    return isinstance(value, float) and value.is_integer()
+
+
 def _instead(error: BaseException) -> str:
     """Return what serves instead of an attribute that an object of the library does not have."""
     if not isinstance(error, AttributeError):
         return ""
+    if isinstance(error.obj, ModuleType):
+        own = error.obj.__name__.startswith("lanewise.")
+        return instead_in_module(error.obj, error.name or "") if own else ""
     owner: type = type(error.obj)
     return instead_of_attribute(owner, error.name or "") if owner.__module__.startswith("lanewise.") else ""
 

@@ -23,6 +23,7 @@ from lanewise.lang.trace.scalar import Scalar, scalar
 from lanewise.lang.trace.traced import Traced, describe
 from lanewise.lang.trace.types import TensorMapType, dtype_name, i32, storage_bytes, u16, u32, u64
 from lanewise.layout import flatten, size, suffix_product
+from lanewise.tracebacks import shorten
 
 #: Dimensions of a tensor, and elements of a box along each of them.
 _MOST_DIMENSIONS, _LONGEST_BOX = 5, 256
@@ -43,6 +44,15 @@ class TensorMap(Traced):
         self.kind, self.address, self.name = kind, address, name
 
     def __class_getitem__(cls, what: object) -> TensorMapType:
+        try:
+            return cls._annotation(what)
+        except LanewiseError as error:
+            shorten(error)
+            raise
+
+    @classmethod
+    def _annotation(cls, what: object) -> TensorMapType:
+        """Return the type that an annotation names."""
         entries = what if isinstance(what, tuple) else (what,)
         usage = "lw.TensorMap[lw.bf16, (128, 64), 128] or lw.TensorMap[lw.bf16, 2]"
         if not 2 <= len(entries) <= 3 or not isinstance(entries[0], Format):

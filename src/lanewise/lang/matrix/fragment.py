@@ -184,7 +184,11 @@ def same_register_layout(a: Operand, b: Operand) -> bool:
 
 def full_fragment(operand: Operand, value: object) -> Fragment:
     """Return a fragment with one value in every element."""
-    current()
+    if operand.where != "registers":
+        raise current().error(
+            f"{operand.title} lies in {operand.where}, not in registers: the accumulator of a tcgen05.mma is "
+            "lw.tmem.alloc(columns).accumulator(mma), and mma(a, b, acc, accumulate=False) begins with zeros"
+        )
     dtype = element_dtype(operand)
     if operand.slots == 1:
         one = scalar(value, dtype, f"a fragment of {operand.title}")

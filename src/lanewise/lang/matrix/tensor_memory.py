@@ -122,6 +122,15 @@ class TmemMatrix(Node):
         address = self.address + columns_u32(first * self.slot_bits // 32)
         return TmemMatrix(address, self.dtype, self.spread._replace(columns=end - first), self.slot_bits)
 
+    def _compute(self, *_: object) -> Any:
+        raise current().error(
+            f"{self.description} is no number: row = matrix.load(column, count) loads elements of this "
+            "thread's row, row[i] is one of them"
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _compute
+    __matmul__ = __rmatmul__ = __neg__ = __abs__ = __lt__ = __gt__ = __le__ = __ge__ = _compute
+
     def __iter__(self) -> Any:
         raise current().error(f"{self} is not iterated over: load a row, and iterate over that")
 

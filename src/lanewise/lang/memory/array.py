@@ -32,6 +32,7 @@ from lanewise.layout import (
     suffix_product,
 )
 from lanewise.layout.int_tuple import Nested
+from lanewise.tracebacks import shorten
 
 #: The alignment in bytes of a declared array: vector loads and ldmatrix need 16, WMMA 32.
 _ALIGNMENT = 32
@@ -69,6 +70,15 @@ class Array(Node):
         self.pointer, self.layout = pointer, layout
 
     def __class_getitem__(cls, what: object) -> ArrayType:
+        try:
+            return cls._annotation(what)
+        except LanewiseError as error:
+            shorten(error)
+            raise
+
+    @classmethod
+    def _annotation(cls, what: object) -> ArrayType:
+        """Return the type that an annotation names."""
         dtype, layout = what if isinstance(what, tuple) and len(what) == 2 else (what, None)
         if not isinstance(dtype, Format) or layout is None:
             raise LanewiseError("lw.Array[dtype, layout] takes a format and a layout or a shape")

@@ -10,6 +10,9 @@ import sys
 from contextlib import AbstractContextManager
 from typing import Any
 
+import numpy as np
+
+from lanewise.errors import LanewiseError
 from lanewise.gpu.streams import stream_handle
 
 
@@ -17,7 +20,11 @@ def working_on(stream: object, array: object) -> AbstractContextManager[object] 
     """Return what makes a stream the current one of an array's library; None if it is that already."""
     handle = stream_handle(stream)
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    if isinstance(array, np.ndarray):
+        raise _in_host_memory()
     if torch is not None and isinstance(array, torch.Tensor):
+        if array.device.type == "cpu":
+            raise _in_host_memory()
         if not array.is_cuda or torch._C._cuda_getCurrentRawStream(array.get_device()) == handle:
             return None
         external = torch.cuda.ExternalStream(handle, device=array.device)
@@ -32,6 +39,10 @@ def working_on(stream: object, array: object) -> AbstractContextManager[object] 
             context = cupy.cuda.ExternalStream(handle)
         return context
     return None
+
+
+def _in_host_memory() -> LanewiseError:
+    return LanewiseError("stream= is for arrays on a GPU, and these lie in host memory: leave it out")
 
 
 class _Stream:

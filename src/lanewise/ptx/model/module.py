@@ -23,7 +23,7 @@ from lanewise.engines import (
     FidelityNote,
     Launchable,
 )
-from lanewise.errors import LanewiseError
+from lanewise.errors import IllegalInstruction, LanewiseError
 from lanewise.hints import instead_of_attribute
 from lanewise.isa import find_arch
 from lanewise.ptx.model.directives import Alias, Dwarf, File, Pragma, Section, Variable
@@ -384,6 +384,24 @@ class Module:
         ('tile.h', 91)
         """
         return authors_line(self.inlined_through(loc))
+
+    def with_line(self, error: IllegalInstruction) -> IllegalInstruction:
+        """The error about an instruction, with the line of the PTX or of the source where it first stands.
+
+        >>> from lanewise.ptx import parse
+        >>> module = parse(".version 9.0\\n.target sm_80\\n.entry k() {\\nmma.a %r0;\\n}")
+        >>> module.with_line(IllegalInstruction("mma.a: not on sm_70"))
+        IllegalInstruction('line 4: mma.a: not on sm_70')
+        """
+        text = str(error)
+        for function in (*self.entries.values(), *self.functions.values()):
+            for operation in function.operations:
+                if text.startswith(f"{operation.head}:"):
+                    if operation.loc is None:
+                        return type(error)(f"line {operation.line}: {text}")
+                    file, line = self.origin(operation.loc)
+                    return type(error)(f"{file}:{line}: {text}")
+        return error
 
     def inlined_through(self, loc: Loc) -> list[tuple[str, int]]:
         """The file and line that a `.loc` names, then those of each call through which it was inlined.
