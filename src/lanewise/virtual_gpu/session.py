@@ -256,7 +256,8 @@ class VirtualGPU(FrameworkState, Suggests):
         """What the checks found in all launches so far: `report.save("report.html")`, `print(report)`."""
         races = self.driver.races
         of_streams = races.findings if races is not None else []
-        return program_report(len(self.launches), self.reports, of_streams, self.notes)
+        found = [*self.driver.mistakes.findings, *of_streams]
+        return program_report(len(self.launches), self.reports, found, self.notes)
 
     @property
     def findings(self) -> list[Finding]:

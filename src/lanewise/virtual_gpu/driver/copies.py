@@ -145,7 +145,8 @@ class MemoryCalls(StreamCalls):
 
     def cuMemHostRegister_v2(self, address: U64, bytes: U64, flags: U32) -> None:
         """Let kernels access host memory of the program."""
-        self.memory.adopt(address, bytes, f"the registered host memory at {address:#x} ({bytes:,} bytes)")
+        title = f"the registered host memory at {address:#x} ({bytes:,} bytes)"
+        self.memory.adopt(address, bytes, title, is_host=True)
 
     def cuMemHostUnregister(self, address: U64) -> None:
         """Forget registered host memory."""
@@ -192,8 +193,8 @@ class MemoryCalls(StreamCalls):
     def _copy(self, target: int, source: int, bytes: int, stream: int, is_async: bool) -> None:
         if bytes:
             read = self.memory.range(source, bytes)
-            self.memory.range(target, bytes)
-            ctypes.memmove(target, read.ctypes.data, bytes)
+            written = self.memory.range(target, bytes)
+            ctypes.memmove(written.ctypes.data, read.ctypes.data, bytes)
             self.copied(target, source, bytes, stream, is_async)
 
     def cuMemcpy(self, target: U64, source: U64, bytes: U64) -> None:

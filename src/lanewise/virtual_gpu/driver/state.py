@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from lanewise.launch import Configured
 from lanewise.virtual_gpu.devices import Device
+from lanewise.virtual_gpu.driver.host_mistakes import HostMistakes
 from lanewise.virtual_gpu.driver.memory import Memory
 from lanewise.virtual_gpu.driver.results import DriverError, Result
 from lanewise.virtual_gpu.order.stream_races import StreamRaces
@@ -61,6 +62,8 @@ class DriverState:
         self.entry_point: Callable[[str, int], int] = lambda symbol, version: 0
         #: Follows the order of operations, if races between streams are looked for.
         self.races: StreamRaces | None = None
+        #: What host code did wrong.
+        self.mistakes = HostMistakes()
 
     def handle(self, value: object) -> int:
         """Return a new handle of a thing."""

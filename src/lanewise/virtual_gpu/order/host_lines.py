@@ -11,7 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -102,11 +102,19 @@ def native_line() -> str | None:
     A kernel is launched by two functions that nvcc writes: one has the kernel's own name and calls the other,
     in whose name the first one's is. Their lines are those of the kernel.
     """
+    return line_of_calls(native_frames())
+
+
+def native_frames() -> tuple[int, ...]:
+    """Return the addresses that the program's current call and its callers return to, innermost first."""
     call = _CALLS.get(threading.get_ident())
-    if call is None or not _PROGRAMS:
-        return None
+    return () if call is None or not _PROGRAMS else tuple(_return_addresses(call))
+
+
+def line_of_calls(frames: Sequence[int]) -> str | None:
+    """Return the line of the program in C++ that made a call, given its `native_frames`."""
     kernel = ""
-    for address in _return_addresses(call):
+    for address in frames:
         for program in _PROGRAMS:
             if not program.base <= address < program.end:
                 continue
@@ -116,6 +124,20 @@ def native_line() -> str | None:
                     kernel = stub.group(1)
                 elif not kernel.startswith(function) and _is_own(line):
                     return line
+    return None
+
+
+def line_of_frames(instruction: int, frames: Sequence[int]) -> str | None:
+    """Return the line of the program in which an instruction is, or that called the function which has it.
+
+    `frames` are the addresses that functions return to, the innermost first.
+    """
+    for address in (instruction + 1, *frames):  # of a call, the address behind it is known
+        for program in _PROGRAMS:
+            if program.base <= address < program.end:
+                for _, line in _lines_at(program.file, address - 1 - program.base):
+                    if _is_own(line):
+                        return line
     return None
 
 

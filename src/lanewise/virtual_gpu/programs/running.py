@@ -12,6 +12,7 @@ from pathlib import Path
 from lanewise.errors import LanewiseError
 from lanewise.virtual_gpu.blas import Blas
 from lanewise.virtual_gpu.driver import Driver
+from lanewise.virtual_gpu.driver.reserved_addresses import ReservedAddresses
 from lanewise.virtual_gpu.library import DriverLibrary
 from lanewise.virtual_gpu.library.driver_library import SONAME as DRIVER_NAME
 from lanewise.virtual_gpu.library.program_libraries import (
@@ -24,6 +25,7 @@ from lanewise.virtual_gpu.library.runtime_compiler import GET_CUBIN, CompilerLib
 from lanewise.virtual_gpu.order.host_lines import add_program
 from lanewise.virtual_gpu.programs.elf_file import ElfFile
 from lanewise.virtual_gpu.programs.executable import as_library, main_address
+from lanewise.virtual_gpu.programs.host_accesses import HostAccesses
 from lanewise.virtual_gpu.runtime import Runtime
 
 #: PR_SET_PDEATHSIG: the signal that a child gets when its parent ends.
@@ -101,6 +103,7 @@ class _Program:
         #: The program calls these: they must live as long as the process.
         self._end = _ENDS(self._ended)
         self._open = _OPENS(self._opened)
+        self._accesses = HostAccesses(runtime.runtime.driver, self._ended)
         self._own = {**dict.fromkeys(_ENDING, self._end), "dlopen": self._open}
         data = path.read_bytes()
         file = ElfFile(data)
@@ -176,6 +179,8 @@ class _Program:
         ]
         envp = (ctypes.c_char_p * (len(environment) + 1))(*environment, None)
 
+        self._accesses.catch()
+
         def main() -> None:
             self._finish(self._main(len(words), argv, envp))
 
@@ -195,6 +200,7 @@ def run_program(path: Path, arguments: Sequence[str], driver: Driver, name: str 
 
     `path` is a library that `build` made, or an executable; `name` is what main() gets as argv[0].
     """
+    driver.memory.reserved = ReservedAddresses()
     driver_library = DriverLibrary(driver)
     runtime = Runtime(driver)
     runtime_library, blas_libraries = RuntimeLibrary(runtime), BlasLibraries(Blas(driver))
