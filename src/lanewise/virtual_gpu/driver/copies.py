@@ -125,14 +125,18 @@ class MemoryCalls(StreamCalls):
         """Give back memory when all work is done; a null pointer is none."""
         if address:
             self.wait_for()
-            self._release(address)
+            self._release(address, is_host=False)
 
-    def _release(self, address: int) -> None:
-        self.memory.release(address)
+    def _release(self, address: int, is_host: bool | None = None) -> None:
+        self.memory.release(address, is_host)
         if self.races is not None:
             self.races.forget(address)
 
-    cuMemFreeHost = cuMemFree_v2
+    def cuMemFreeHost(self, address: U64) -> None:
+        """Give back host memory when all work is done; a null pointer is none."""
+        if address:
+            self.wait_for()
+            self._release(address, is_host=True)
 
     def cuMemFreeAsync(self, address: U64, stream: Handle) -> None:
         """Give back memory when the work of the stream so far is done; a null pointer is none."""
@@ -150,6 +154,11 @@ class MemoryCalls(StreamCalls):
 
     def cuMemHostUnregister(self, address: U64) -> None:
         """Forget registered host memory."""
+        known = self.memory.find(address)
+        if known is None or known.first != address or not known.is_host:
+            raise DriverError(
+                Result.HOST_MEMORY_NOT_REGISTERED, f"no registered host memory begins at {address:#x}"
+            )
         self.memory.disown(address)
 
     def cuMemHostGetDevicePointer_v2(self, host: U64, flags: U32) -> Annotated[U64, "address"]:

@@ -16,6 +16,8 @@ class HostMistakes:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._found: dict[tuple[str, str], Finding] = {}
+        #: Whether a report will have them, and whether one of them ended the program.
+        self.are_reported = self.stopped = False
 
     @property
     def findings(self) -> list[Finding]:

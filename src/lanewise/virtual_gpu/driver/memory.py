@@ -124,15 +124,15 @@ class Memory:
         host = address(owner) + GUARD
         host += -host % ALIGNMENT
         kind = "managed" if is_managed else "pinned host" if is_host else "device"
-        is_reachable = self.reserved is None or kind != "device"
-        start = host if is_reachable else self.reserved.reserve(size, GUARD)
+        is_hidden = self.reserved is not None and kind == "device"
+        start = self.reserved.reserve(size, GUARD) if self.reserved is not None and is_hidden else host
         line = host_line() if self.keeps_lines else None
         where = f", allocated at {short_place(line)}" if line else ""
         title = f"the {kind} memory at {start:#x} ({size:,} bytes{where})"
         self.adopt(start, size, title, owner, is_allocated=True, host=host)
         allocation = self._allocations[start]
         allocation.is_managed, allocation.is_host, allocation.line = is_managed, is_host, line
-        if not is_reachable and line is None:
+        if is_hidden and line is None:
             allocation.frames = native_frames()
         if self.is_followed and kind == "device":
             INITIALISED.follow(start, size)
@@ -174,17 +174,32 @@ class Memory:
             )
             insort(self._starts, start)
 
-    def release(self, start: int) -> None:
-        """Give back memory that `allocate` gave."""
+    def release(self, start: int, is_host: bool | None = None) -> None:
+        """Give back memory that `allocate` gave; `is_host` says which kind the call that does it is for."""
         with self._lock:
             known = self._allocations.get(start)
             if known is None or not known.is_allocated:
-                raise DriverError(Result.INVALID_VALUE, f"no allocation begins at {start:#x}")
+                raise DriverError(Result.INVALID_VALUE, self._why_not_freed(start))
+            if is_host is not None and is_host != known.is_host:
+                right = "cudaFreeHost" if known.is_host else "cudaFree"
+                raise DriverError(Result.INVALID_VALUE, f"{known.title} is freed by {right}")
             if not known.is_host:
                 self.used -= known.size
             if self.reserved is not None:
                 self._freed.append((replace(known, bytes=_NO_BYTES), native_frames()))
             self._remove(start)
+
+    def _why_not_freed(self, place: int) -> str:
+        """Return why memory cannot be given back, in words."""
+        known, freed = self.find(place), self.find_freed(place)
+        if known is not None and known.first != place:
+            return f"{place:#x} is byte {place - known.first:,} of {known.title}: only the whole is freed"
+        if known is None and freed is not None and freed[0].first == place:
+            where = f" at {short_place(freed[1])}" if freed[1] else ""
+            return f"{freed[0].title} was freed already{where}"
+        if known is None and not self.was_device(place) and self.reserved is not None:
+            return f"no allocation begins at {place:#x}: it is no memory of the device"
+        return f"no allocation begins at {place:#x}"
 
     def disown(self, start: int) -> None:
         """Forget adopted memory, which its library has given back."""
@@ -204,6 +219,19 @@ class Memory:
         """Return whether an address lies in memory of the device that the host cannot use."""
         known = self.find(place)
         return known is not None and not (known.is_host or known.is_managed)
+
+    def was_device(self, place: int) -> bool:
+        """Return whether an address is one of the device that leads nowhere, of freed memory for instance."""
+        return self.reserved is not None and self.reserved.has(place)
+
+    def is_near_shared(self, place: int, margin: int) -> bool:
+        """Return whether an address lies within so many bytes of memory that the host reaches as well."""
+        with self._lock:
+            return any(
+                -margin <= place - it.first < it.size + margin
+                for it in self._allocations.values()
+                if it.first == it.host
+            )
 
     def title(self, place: int) -> str:
         """Return what messages call the memory at an address; empty if there is none."""
@@ -242,7 +270,7 @@ class Memory:
                 f"{size:,} bytes at {place:#x} reach beyond the allocation of {known.size:,} bytes at "
                 f"{known.first:#x}",
             )
-        if known is None and self.reserved is not None and self.reserved.has(place):
+        if known is None and self.was_device(place):
             raise DriverError(Result.INVALID_VALUE, self._why_not_there(place))
         if size and (place < GUARD or (known is None and not _is_mapped(place, size))):
             raise DriverError(Result.INVALID_VALUE, f"{place:#x} is the address of no memory")

@@ -56,6 +56,8 @@ class DriverState:
         self.memory = Memory(device.memory_bytes)
         self._numbers = itertools.count(_FIRST_HANDLE, _HANDLE_STEP)
         self._known: dict[int, object] = {}
+        #: What handles were of that are none any more: numbers are given once.
+        self._forgotten: dict[int, type[object]] = {}
         self._texts: dict[str, ctypes.Array[ctypes.c_char]] = {}
         self.thread = PerThread()
         #: Returns the address of an entry point by its name and version, once its library is loaded.
@@ -75,13 +77,15 @@ class DriverState:
         """Return the thing of a handle; an error if the handle is of another kind, or of nothing."""
         value = self._known.get(handle)
         if not isinstance(value, kind):
-            raise DriverError(Result.INVALID_HANDLE, f"{handle:#x} is no handle of a {kind.__name__}")
+            gone = " any more: it was destroyed" if self._forgotten.get(handle) is kind else ""
+            raise DriverError(Result.INVALID_HANDLE, f"{handle:#x} is no handle of a {kind.__name__}{gone}")
         return value
 
     def forget(self, handle: int, kind: type[object]) -> Any:
         """Return the thing of a handle, which is no handle from now on."""
         value = self.known(handle, kind)
         del self._known[handle]
+        self._forgotten[handle] = kind
         return value
 
     def text_address(self, text: str) -> int:

@@ -65,6 +65,17 @@ def add_program(file: Path, base: int, size: int) -> None:
     _PROGRAMS.append(_Program(file, base, base + size))
 
 
+def is_program(address: int) -> bool:
+    """Return whether an address lies in a program: its code, or a global variable."""
+    return any(program.base <= address < program.end for program in _PROGRAMS)
+
+
+def current_frame() -> int:
+    """Return the address of the frame of the program that made the current call; 0 if there is none."""
+    call = _CALLS.get(threading.get_ident())
+    return call.frame if call is not None else 0
+
+
 def _return_addresses(call: NativeCall) -> Iterator[int]:
     """Yield the addresses that a call and its callers return to; code without frame pointers ends it."""
     yield call.return_address

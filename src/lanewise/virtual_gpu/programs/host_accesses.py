@@ -8,12 +8,13 @@ is called in the program's own code, not in Python's, so that it may call Python
 import ctypes
 import platform
 import signal
+import sys
 from collections.abc import Callable
 
 from lanewise.machine.program.source_lines import short_place
 from lanewise.virtual_gpu.driver import Driver
 from lanewise.virtual_gpu.driver.memory import Memory
-from lanewise.virtual_gpu.order.host_lines import line_of_frames
+from lanewise.virtual_gpu.order.host_lines import line_of_frames, native_line
 
 #: The kind of a finding.
 KIND = "host access"
@@ -77,9 +78,15 @@ class HostAccesses:
         if machine == "x86_64":
             error = ctypes.c_uint64.from_address(context + _ERROR_AT).value
             verb = "writes" if error & _IS_WRITE else "reads"
-        message, mend = _words(memory, place, verb)
         line = line_of_frames(instruction, self._walk())
-        self._driver.mistakes.add(KIND, message, mend, line, place)
+        if line is None and (line := native_line()) is not None:
+            verb = "lets a call of CUDA access"  # which gives a result by its address
+        message, mend = _words(memory, place, verb)
+        finding = self._driver.mistakes.add(KIND, message, mend, line, place)
+        self._driver.mistakes.stopped = True
+        if not self._driver.mistakes.are_reported:
+            print(f"lanewise: {finding.in_words()}", file=sys.stderr)
+        print("lanewise: nothing after this point was run or checked", file=sys.stderr, flush=True)
         self._end(128 + number)
 
 
@@ -107,6 +114,8 @@ def _words(memory: Memory, place: int, verb: str) -> tuple[str, str]:
     )
     if verb == "writes":
         mend = "write to host memory and copy that with cudaMemcpy(…, cudaMemcpyHostToDevice)"
+    elif verb.startswith("lets"):
+        mend = "pass the address of a variable of the host, and copy what it gets to the device"
     else:
         mend = "copy the memory to the host first: cudaMemcpy(…, cudaMemcpyDeviceToHost)"
     return message, f"{mend}; or allocate memory that both sides reach: cudaMallocManaged"

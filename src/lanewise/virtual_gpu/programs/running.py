@@ -72,6 +72,8 @@ _WHY: dict[int, str] = {
 }
 
 
+#: The exit status of a program that ended well but for work that was not done, and did not ask.
+_WORK_MISSING = 1
 #: The stack of the thread that main() runs in.
 _STACK_BYTES = 256 << 20
 #: Functions that end a program: here they end main(), so that its launches can still be reported.
@@ -209,7 +211,11 @@ def run_program(path: Path, arguments: Sequence[str], driver: Driver, name: str 
     try:
         with _where_python_prints():
             title = name or str(path)
-            return _Program(path, title, runtime_library).run([title, *arguments])
+            status = _Program(path, title, runtime_library).run([title, *arguments])
+        if status == 0 and (missed := runtime.refusals.missed):
+            print(f"lanewise: {missed}", file=sys.stderr, flush=True)
+            return _WORK_MISSING
+        return status
     except KeyboardInterrupt:
         print("lanewise: interrupted", file=sys.stderr, flush=True)
         os._exit(128 + signal.SIGINT)  # threads of the program still run
