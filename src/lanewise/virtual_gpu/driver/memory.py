@@ -189,6 +189,13 @@ class Memory:
                 self._freed.append((replace(known, bytes=_NO_BYTES), native_frames()))
             self._remove(start)
 
+    def release_device(self) -> None:
+        """Give back all memory of the device that host code cannot reach, as a reset of the device does."""
+        with self._lock:
+            for start, known in list(self._allocations.items()):
+                if known.is_allocated and known.first != known.host:
+                    self.release(start)
+
     def _why_not_freed(self, place: int) -> str:
         """Return why memory cannot be given back, in words."""
         known, freed = self.find(place), self.find_freed(place)

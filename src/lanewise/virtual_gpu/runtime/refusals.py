@@ -5,7 +5,7 @@ program that never looks ends as if all was well.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from lanewise.virtual_gpu.driver import Driver, DriverError, Result
 from lanewise.virtual_gpu.driver.entry_points import EntryPoint
@@ -81,11 +81,14 @@ _ON_DEVICE = {0: (), 1: ("target",), 2: ("source",), 3: ("target", "source"), 4:
 _DIRECTIONS = ("HostToHost", "HostToDevice", "DeviceToHost", "DeviceToDevice", "Default")
 
 
-def require_legal(driver: Driver, declared: EntryPoint, raw: Sequence[int]) -> None:
+def require_legal(
+    driver: Driver, declared: EntryPoint, raw: Sequence[int], variables: Container[int]
+) -> None:
     """Raise an error for a copy whose direction its addresses cannot have, and for a stream that is none.
 
-    An H200 with the driver 580 refuses a copy if pageable memory of the host stands where the direction says
-    the device, and no other: memory of the device may stand where it says the host.
+    `variables` are the addresses by which the host names variables of the device. An H200 with the driver
+    580 refuses a copy if pageable memory of the host stands where the direction says the device, and no
+    other: memory of the device may stand where it says the host.
     """
     words = {
         parameter.name: word
@@ -111,6 +114,9 @@ def require_legal(driver: Driver, declared: EntryPoint, raw: Sequence[int]) -> N
             there = words.get(other)
             is_swapped = kind in (1, 2) and there is not None and driver.memory.find(there) is not None
             mended = f": it should be cudaMemcpy{_DIRECTIONS[3 - kind]}" if is_swapped else ""
+            if place in variables:
+                right = "cudaMemcpyToSymbol" if side == "target" else "cudaMemcpyFromSymbol"
+                mended = f": a variable of the device is copied by {right}"
             raise DriverError(
                 Result.INVALID_VALUE,
                 f"the {side} {place:#x} is host memory, and the direction cudaMemcpy{_DIRECTIONS[kind]} says "

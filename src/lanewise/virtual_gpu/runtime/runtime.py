@@ -103,7 +103,7 @@ class Runtime(GraphCalls):
             if declared is None:
                 raise DriverError(Result.NOT_SUPPORTED, f"{name} is not supported")
             if not has_value:
-                require_legal(self.driver, declared, raw)
+                require_legal(self.driver, declared, raw, self._variables)
             return Result.SUCCESS, "", declared.call(self._method(name), raw, self._read)
         except DriverError as error:
             return error.result, error.reason, None
@@ -192,7 +192,8 @@ class Runtime(GraphCalls):
         return self.driver.text_address(error_sentence(error))
 
     def cudaDeviceReset(self) -> None:
-        """Forget errors that stay. Memory that was not given back stays, too: the program may still look."""
+        """Forget errors that stay, and give back memory of the device."""
+        self.driver.memory.release_device()
         self._staying = Result.SUCCESS
         self._thread.error = Result.SUCCESS
 
