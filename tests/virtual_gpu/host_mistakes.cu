@@ -12,6 +12,11 @@ __global__ void shared_sum(float *x) {
     __syncthreads();
     x[threadIdx.x] = values[31 - threadIdx.x];
 }
+__global__ void signal_host(float *x) {
+    x[0] = 7;
+    __threadfence_system();
+    if (threadIdx.x == 0) static_cast<volatile float *>(x)[31] = 1;
+}
 __constant__ float factors[4];
 
 struct Vector { float *data; };
@@ -29,6 +34,7 @@ static void write_it() {
 }
 static void print_it() {
     printf("%s\n", reinterpret_cast<char *>(device));  // prints
+    printf("and goes on\n");
 }
 static void read_freed() {
     cudaFree(device);           // frees
@@ -130,6 +136,43 @@ static void early_time() {
     cudaEventSynchronize(end);
     cudaEventElapsedTime(&time, begin, end);
 }
+static void managed_early() {
+    managed[0] = 5;
+    add_one<<<1, 32>>>(managed);
+    printf("managed %g\n", managed[3]);  // managed before the wait
+    cudaDeviceSynchronize();
+    printf("then %g\n", managed[3]);
+}
+static void pinned_early() {
+    cudaMemcpyAsync(pinned, device, 128, cudaMemcpyDeviceToHost);
+    printf("pinned %g\n", pinned[3]);  // pinned before the wait
+}
+static void pinned_again() {
+    cudaStream_t stream;
+    cudaStreamCreate(&stream);
+    memset(pinned, 0, 128);
+    cudaMemcpyAsync(device, pinned, 128, cudaMemcpyHostToDevice, stream);
+    printf("may be read %g\n", pinned[3]);
+    pinned[3] = 1;  // changed while it is copied
+    cudaStreamSynchronize(stream);
+    pinned[3] = 2;
+}
+static void halves() {  // a right program: host and device have a half each
+    float *both, host[32] = {0};
+    cudaMallocManaged(&both, 1 << 14);
+    add_one<<<1, 1024>>>(both);
+    both[2048] = 1;
+    host[0] = both[4095];
+    cudaDeviceSynchronize();
+    printf("halves %g\n", host[0] + both[0] + both[2048]);
+    cudaFree(both);
+}
+static void signals() {  // a right program: the host waits for a flag
+    signal_host<<<1, 32>>>(managed);
+    while (static_cast<volatile float *>(managed)[31] == 0) continue;
+    printf("signalled %g\n", managed[0]);
+    cudaDeviceSynchronize();
+}
 static void reset() {
     float host[32];
     cudaDeviceReset();
@@ -148,6 +191,8 @@ int main(int count, char **words) {
         {"asked", asked}, {"much-shared", much_shared}, {"destroyed-stream", destroyed_stream},
         {"stack", stack_array}, {"heap", heap_array}, {"static", static_array}, {"pointer", pointer_to_heap},
         {"early-time", early_time}, {"reset", reset},
+        {"managed-early", managed_early}, {"pinned-early", pinned_early}, {"pinned-again", pinned_again},
+        {"halves", halves}, {"signals", signals},
     };
     for (int number = 1; number < count; ++number) cases.at(words[number])();
     return 0;

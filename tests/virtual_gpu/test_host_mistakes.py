@@ -45,7 +45,7 @@ def line_of(comment: str) -> str:
     return f"host_mistakes.cu:{next(number for number, text in lines if text.endswith(f'// {comment}'))}"
 
 
-# memory that host code cannot follow, without a compiler ------------------------------------------------------
+# memory that host code cannot follow, without a compiler --------------------------------------------------
 
 
 def hidden_driver() -> Driver:
@@ -152,7 +152,7 @@ def test_directions_of_copies_are_those_that_an_h200_takes() -> None:
     assert copied(h, d, TO_DEVICE, 0) == Result.SUCCESS
 
 
-# programs -----------------------------------------------------------------------------------------------------
+# programs -------------------------------------------------------------------------------------------------
 
 READS = "host code reads byte 12 of device memory (128 bytes at"
 
@@ -273,3 +273,29 @@ def test_a_time_that_is_asked_for_too_early_is_found(program: Path) -> None:
     done = lanewise("check", "--gpu", "H100", program, "--", "early-time")
     assert done.returncode == 1
     assert f"{line_of('too early')}: " in done.stdout and done.stdout.count("missing wait: ") == 1
+
+
+@needs_nvcc
+@only_with_everything
+@pytest.mark.parametrize(
+    ("what", "comment", "words"),
+    [
+        ("managed-early", "managed before the wait", "host code reads byte 12 of the managed memory"),
+        ("pinned-early", "pinned before the wait", "host code reads byte 12 of the pinned host memory"),
+        ("pinned-again", "changed while it is copied", "host code writes byte 12 of the pinned host memory"),
+    ],
+)
+def test_host_code_that_does_not_wait_is_found(program: Path, what: str, comment: str, words: str) -> None:
+    done = lanewise("check", "--gpu", "H100", program, "--", what)
+    assert done.returncode == 1
+    assert f"{line_of(comment)}: " in done.stdout and f"missing wait: {words}" in done.stdout
+    assert done.stdout.count("missing wait: ") == 1
+    assert what != "managed-early" or "managed 1\nthen 1\n" in done.stdout  # the program goes on
+
+
+@needs_nvcc
+@only_with_everything
+def test_host_code_that_need_not_wait_is_not_accused(program: Path) -> None:
+    done = lanewise("check", "--gpu", "H100", program, "--", "good", "halves", "signals")
+    assert "1 1 1\nhalves 2\nsignalled 7\n" in done.stdout
+    assert "missing wait" not in done.stdout

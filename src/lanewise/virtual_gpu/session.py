@@ -224,7 +224,10 @@ class VirtualGPU(FrameworkState, Suggests):
                 configured(*arguments, **options)
                 INITIALISED.take_all_as_initialised()
                 return None
+            before = self.driver.unfinished.before_launch(configured.entry)
             report = checking.check(configured, arguments, options)
+            title = f"kernel {configured.entry.demangled.partition('(')[0]}"
+            self.driver.unfinished.launched(title, before)
         found = [explained_finding(self.driver.memory, finding) for finding in report.findings]
         object.__setattr__(report, "findings", found)
         INITIALISED.settle_all()

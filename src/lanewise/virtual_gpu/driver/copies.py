@@ -128,7 +128,10 @@ class MemoryCalls(StreamCalls):
             self._release(address, is_host=False)
 
     def _release(self, address: int, is_host: bool | None = None) -> None:
+        known = self.memory.find(address)
         self.memory.release(address, is_host)
+        if known is not None:
+            self.unfinished.forget(known)
         if self.races is not None:
             self.races.forget(address)
 

@@ -9,7 +9,7 @@ from lanewise.virtual_gpu.driver.memory import Memory
 from lanewise.virtual_gpu.order.host_lines import current_frame, is_program
 
 #: Addresses this close to memory that host and device share belong to an access that missed it.
-_NEAR = 1 << 20
+_NEAR = 1 << 12
 #: What a fault says of the address of an access.
 _ADDRESS = re.compile(r"address (0x[0-9a-f]+)(;| is) [^\n]*")
 _LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ \S+ *(.*)")

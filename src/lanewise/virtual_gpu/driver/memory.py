@@ -59,6 +59,16 @@ class Allocation:
         return self.first <= place < self.first + self.size
 
     @property
+    def is_shared(self) -> bool:
+        """Whether host code reaches it, by addresses that can be taken from it for a while."""
+        return (self.is_host or self.is_managed) and self.first != self.host
+
+    @property
+    def is_device(self) -> bool:
+        """Whether host code does not reach it."""
+        return not (self.is_host or self.is_managed)
+
+    @property
     def host(self) -> int:
         """The host's address of its first byte."""
         return address(self.bytes)
@@ -78,6 +88,12 @@ def _is_mapped(place: int, size: int) -> bool:
     ask, resident = _mincore(), ctypes.c_char()
     pages = {address // mmap.PAGESIZE * mmap.PAGESIZE for address in (place, place + size - 1)}
     return ask is None or all(ask(page, mmap.PAGESIZE, ctypes.byref(resident)) == 0 for page in pages)
+
+
+def _aligned_in(owner: Bytes) -> int:
+    """Return the address at which an allocation begins in memory that has room for its guards."""
+    start = address(owner) + GUARD
+    return start + -start % ALIGNMENT
 
 
 def _nearest(allocations: Iterable[Allocation], place: int) -> Allocation | None:
@@ -114,25 +130,28 @@ class Memory:
                 f"{size:,} bytes are asked for, and {self.capacity - self.used:,} of {self.capacity:,} are "
                 "free; virtual_gpu(…, memory_gib=…) sets the memory of the device",
             )
+        kind = "managed" if is_managed else "pinned host" if is_host else "device"
         try:
-            owner = np.zeros(size + 2 * GUARD + ALIGNMENT, np.uint8)
+            if self.reserved is not None and kind != "device":
+                start, owner = self.reserved.share(size, GUARD)
+                host = address(owner)
+            else:
+                owner = np.zeros(size + 2 * GUARD + ALIGNMENT, np.uint8)
+                start = host = _aligned_in(owner)
         except MemoryError:
             raise DriverError(
                 Result.OUT_OF_MEMORY,
                 f"the host has no {size:,} bytes, in which the virtual GPU would keep them",
             ) from None
-        host = address(owner) + GUARD
-        host += -host % ALIGNMENT
-        kind = "managed" if is_managed else "pinned host" if is_host else "device"
-        is_hidden = self.reserved is not None and kind == "device"
-        start = self.reserved.reserve(size, GUARD) if self.reserved is not None and is_hidden else host
+        if self.reserved is not None and kind == "device":
+            start = self.reserved.reserve(size, GUARD)
         line = host_line() if self.keeps_lines else None
         where = f", allocated at {short_place(line)}" if line else ""
         title = f"the {kind} memory at {start:#x} ({size:,} bytes{where})"
         self.adopt(start, size, title, owner, is_allocated=True, host=host)
         allocation = self._allocations[start]
         allocation.is_managed, allocation.is_host, allocation.line = is_managed, is_host, line
-        if is_hidden and line is None:
+        if self.reserved is not None and line is None:
             allocation.frames = native_frames()
         if self.is_followed and kind == "device":
             INITIALISED.follow(start, size)
@@ -193,7 +212,7 @@ class Memory:
         """Give back all memory of the device that host code cannot reach, as a reset of the device does."""
         with self._lock:
             for start, known in list(self._allocations.items()):
-                if known.is_allocated and known.first != known.host:
+                if known.is_allocated and known.is_device:
                     self.release(start)
 
     def _why_not_freed(self, place: int) -> str:
@@ -225,7 +244,12 @@ class Memory:
     def is_on_device(self, place: int) -> bool:
         """Return whether an address lies in memory of the device that the host cannot use."""
         known = self.find(place)
-        return known is not None and not (known.is_host or known.is_managed)
+        return known is not None and known.is_device
+
+    def shared(self) -> list[Allocation]:
+        """Return the memory that host and device share, of a program in C."""
+        with self._lock:
+            return [known for known in self._allocations.values() if known.is_shared]
 
     def was_device(self, place: int) -> bool:
         """Return whether an address is one of the device that leads nowhere, of freed memory for instance."""

@@ -11,6 +11,7 @@ import os
 import threading
 from functools import cache
 
+from lanewise.jit.host_memory import Bytes
 from lanewise.virtual_gpu.driver.results import DriverError, Result
 
 NO_ACCESS = 0  # PROT_NONE
@@ -47,6 +48,11 @@ def unmap_memory(address: int, bytes: int) -> None:
     _system().munmap(ctypes.c_void_p(address), ctypes.c_size_t(bytes))
 
 
+def protect_memory(address: int, bytes: int, access: int) -> None:
+    """Set what the host may do with mapped addresses."""
+    _system().mprotect(ctypes.c_void_p(address), ctypes.c_size_t(bytes), access)
+
+
 class ReservedAddresses:
     """Ranges of addresses that the host cannot access.
 
@@ -63,6 +69,8 @@ class ReservedAddresses:
         self._mapped: dict[int, tuple[int, int]] = {}
         self._freed: dict[int, tuple[int, int]] = {}
         self._freed_bytes = 0
+        #: The bytes of what leads to memory, by its first address.
+        self._shared: dict[int, int] = {}
 
     def reserve(self, size: int, guard: int) -> int:
         """Return the first of `size` addresses; `guard` addresses on both sides belong to nobody."""
@@ -72,6 +80,30 @@ class ReservedAddresses:
         with self._lock:
             self._mapped[start + guard] = start, whole
         return start + guard
+
+    def share(self, size: int, guard: int) -> tuple[int, Bytes]:
+        """Return the first of `size` addresses that lead to memory, and the same memory as an array.
+
+        The array stays accessible when these addresses do not.
+        """
+        import numpy as np
+
+        first, whole = self.reserve(size, guard), size + -size % mmap.PAGESIZE
+        try:
+            file = os.memfd_create("lanewise")
+        except OSError as error:
+            raise DriverError(Result.OUT_OF_MEMORY, f"the host has no memory to share: {error}") from None
+        try:
+            os.ftruncate(file, whole)
+            access = mmap.PROT_READ | mmap.PROT_WRITE
+            map_memory(first, whole, access, mmap.MAP_SHARED | FIXED, file)
+            memory = mmap.mmap(file, whole)
+        except OSError as error:
+            raise DriverError(Result.OUT_OF_MEMORY, f"the host has no {size:,} bytes: {error}") from None
+        finally:
+            os.close(file)
+        self._shared[first] = whole
+        return first, np.frombuffer(memory, np.uint8)
 
     def has(self, place: int) -> bool:
         """Return whether an address is reserved, or was until lately."""
@@ -92,6 +124,8 @@ class ReservedAddresses:
             known = self._mapped.pop(first, None)
             if known is None:
                 return
+            if first in self._shared:
+                map_memory(first, self._shared.pop(first), NO_ACCESS, RESERVING | FIXED)
             self._freed[first] = known
             self._freed_bytes += known[1]
             while self._freed_bytes > _MOST_FREED_BYTES or len(self._freed) > MOST_FREED:

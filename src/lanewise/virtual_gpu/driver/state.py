@@ -11,6 +11,7 @@ from lanewise.virtual_gpu.devices import Device
 from lanewise.virtual_gpu.driver.host_mistakes import HostMistakes
 from lanewise.virtual_gpu.driver.memory import Memory
 from lanewise.virtual_gpu.driver.results import DriverError, Result
+from lanewise.virtual_gpu.driver.unfinished_work import UnfinishedWork
 from lanewise.virtual_gpu.order.stream_races import StreamRaces
 
 Known = TypeVar("Known")
@@ -66,6 +67,7 @@ class DriverState:
         self.races: StreamRaces | None = None
         #: What host code did wrong.
         self.mistakes = HostMistakes()
+        self.unfinished = UnfinishedWork(self.memory, self.mistakes)
 
     def handle(self, value: object) -> int:
         """Return a new handle of a thing."""

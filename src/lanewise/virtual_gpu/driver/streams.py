@@ -81,12 +81,17 @@ class StreamCalls(DriverState):
 
     def wait_for(self, stream: int | None = None) -> None:
         """Note that the host waits for a stream, or for everything; for a node of a graph it does not."""
-        self.host_waits += 1
+        self.host_waited()
         if self.races is not None and getattr(self.thread, "node", None) is None:
             if stream is None:
                 self.races.order.synchronize()
             else:
                 self.races.order.synchronize_stream(self.stream_key(stream))
+
+    def host_waited(self) -> None:
+        """Note that the host has waited for work of the GPU; which work it was is not distinguished."""
+        self.host_waits += 1
+        self.unfinished.waited()
 
     def access(self, kind: AccessKind, place: int, size: int) -> Access | None:
         """Return an access to memory that kernels may use; None for other memory of the host."""
@@ -101,7 +106,9 @@ class StreamCalls(DriverState):
         """
         INITIALISED.copy(target, source, bytes)
         if not is_async or self.memory.find(target) is None:
-            self.host_waits += 1
+            self.host_waited()
+        else:
+            self.unfinished.copied(target, source, bytes)
         if self.races is None:
             return
         read = self.access(AccessKind.READ, source, bytes)
@@ -174,7 +181,7 @@ class StreamCalls(DriverState):
         """Call a function of the host as work of a stream."""
         self.stream(stream)
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)(data)
-        self.host_waits += 1  # it may tell the program that the work before it is done
+        self.host_waited()  # it may tell the program that the work before it is done
         self.note("a host function", stream, [])
 
     def cuEventCreate(self, flags: U32) -> Annotated[Handle, "event"]:
@@ -200,7 +207,7 @@ class StreamCalls(DriverState):
     def cuEventSynchronize(self, event: Handle) -> None:
         """Return at once: an event is over when its recording returned."""
         clock = self.known(event, Event).clock
-        self.host_waits += 1
+        self.host_waited()
         if self.races is not None and clock is not None:
             self.races.order.synchronize(clock)
 

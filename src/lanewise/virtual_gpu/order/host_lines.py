@@ -23,6 +23,8 @@ _FRAME = struct.Struct("<QQ")
 #: A function that nvcc writes for a launch, and the kernel's own name in it.
 _STUB = re.compile(r"__device_stub_(_\w+)")
 _SECONDS = 60
+#: The file that nvcc writes of a source file, and a line.
+_WRITTEN_BY_NVCC = re.compile(r"_(\w+)\.cudafe1\.cpp:(\d+)$")
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class _Program:
     file: Path
     base: int
     end: int
+    #: The offset of its main(); 0 if it is not known.
+    main: int = 0
 
 
 #: The innermost call from C of each thread, and the programs of this process.
@@ -60,9 +64,9 @@ def leave_call(outer: NativeCall | None) -> None:
         _CALLS[threading.get_ident()] = outer
 
 
-def add_program(file: Path, base: int, size: int) -> None:
+def add_program(file: Path, base: int, size: int, main: int = 0) -> None:
     """Note where a program was loaded."""
-    _PROGRAMS.append(_Program(file, base, base + size))
+    _PROGRAMS.append(_Program(file, base, base + size, main))
 
 
 def is_program(address: int) -> bool:
@@ -133,8 +137,26 @@ def line_of_calls(frames: Sequence[int]) -> str | None:
                 stub = _STUB.search(function)
                 if stub is not None:
                     kernel = stub.group(1)
-                elif not kernel.startswith(function) and _is_own(line):
-                    return line
+                elif not kernel.startswith(function) and (own := _own_line(program, line)) is not None:
+                    return own
+    return None
+
+
+def _own_line(program: _Program, line: str) -> str | None:
+    """Return a line of an address as the program's own, if it is one.
+
+    nvcc compiles host code from a file that it writes and removes. Of a few instructions that file is named,
+    with the number of the line in the source, which is the file of main() if their names agree.
+    """
+    if _is_own(line):
+        return line
+    written = _WRITTEN_BY_NVCC.search(line)
+    if written is None or not program.main:
+        return None
+    for _, of_main in _lines_at(program.file, program.main):
+        source = of_main.rpartition(":")[0]
+        if Path(source).stem == written[1] and _is_own(f"{source}:{written[2]}"):
+            return f"{source}:{written[2]}"
     return None
 
 
@@ -147,8 +169,8 @@ def line_of_frames(instruction: int, frames: Sequence[int]) -> str | None:
         for program in _PROGRAMS:
             if program.base <= address < program.end:
                 for _, line in _lines_at(program.file, address - 1 - program.base):
-                    if _is_own(line):
-                        return line
+                    if (own := _own_line(program, line)) is not None:
+                        return own
     return None
 
 

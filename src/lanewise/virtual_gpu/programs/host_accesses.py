@@ -68,6 +68,8 @@ class HostAccesses:
         """Tell of an access to device memory and end the program; others have the effect that they had."""
         place = ctypes.c_uint64.from_address(info + _ADDRESS_AT).value
         memory = self._driver.memory
+        known = memory.find(place)
+        is_shared = known is not None and not known.is_device
         if memory.reserved is None or not (memory.reserved.has(place) or memory.is_on_device(place)):
             self._libc.sigaction(number, ctypes.byref(self._before), None)
             return  # the instruction is repeated, and the signal does what it does without a handler
@@ -79,6 +81,10 @@ class HostAccesses:
             error = ctypes.c_uint64.from_address(context + _ERROR_AT).value
             verb = "writes" if error & _IS_WRITE else "reads"
         line = line_of_frames(instruction, self._walk())
+        if is_shared:
+            if not self._driver.unfinished.touched(place, verb, line):
+                self._libc.sigaction(number, ctypes.byref(self._before), None)
+            return  # the instruction is repeated, which succeeds now
         if line is None and (line := native_line()) is not None:
             verb = "lets a call of CUDA access"  # which gives a result by its address
         message, mend = _words(memory, place, verb)
@@ -100,18 +106,20 @@ def _words(memory: Memory, place: int, verb: str) -> tuple[str, str]:
     else:
         made_at = known.made_at
         offset, where = place - known.first, f", allocated at {short_place(made_at)}" if made_at else ""
-        title = f"{known.size:,} bytes at {known.first:#x}{where}"
+        kind = "device" if known.is_device else "managed" if known.is_managed else "pinned host"
+        title = f"{kind} memory ({known.size:,} bytes at {known.first:#x}{where})"
         if 0 <= offset < known.size:
-            what = f"byte {offset:,} of device memory ({title})"
+            what = f"byte {offset:,} of {title}"
         elif offset < 0:
-            what = f"{place:#x}, {-offset:,} bytes before device memory ({title})"
+            what = f"{place:#x}, {-offset:,} bytes before {title}"
         else:
-            what = f"{place:#x}, {offset - known.size:,} bytes past the end of device memory ({title})"
+            what = f"{place:#x}, {offset - known.size:,} bytes past the end of {title}"
         if freed_at is not None:
             what += f", which was freed{f' at {short_place(freed_at)}' if freed_at else ''}"
-    message = (
-        f"host code {verb} {what}: only kernels can; with a GPU the program dies of a segmentation fault"
-    )
+    dies = "with a GPU the program dies of a segmentation fault"
+    if known is not None and (freed_at is not None or not known.is_device):
+        return f"host code {verb} {what}: {dies}", "stay inside the memory, and use it before it is freed"
+    message = f"host code {verb} {what}: only kernels can; {dies}"
     if verb == "writes":
         mend = "write to host memory and copy that with cudaMemcpy(…, cudaMemcpyHostToDevice)"
     elif verb.startswith("lets"):

@@ -118,9 +118,9 @@ class _Program:
         except OSError as error:
             raise LanewiseError(_why_not(title, str(error))) from None
         base = _base_address(self._library)
-        add_program(library, base, file.loaded_bytes)
-        self._replace_imports(file, base)
         address = main_address(file)
+        add_program(library, base, file.loaded_bytes, address or 0)
+        self._replace_imports(file, base)
         if address is None:
             raise LanewiseError(f"{title} has no main(): it is no program, or its symbols were stripped")
         self._main = _MAIN(base + address)
