@@ -51,6 +51,17 @@ class Unfinished:
         return 0 <= offset < self.size and (self.marks is None or bool(self.marks[offset]))
 
 
+def _changed(now: Bytes, before: Bytes) -> Bytes:
+    """Return of each byte whether it is another than before; words of four bytes change as a whole.
+
+    >>> _changed(np.array([0, 0, 1, 0, 5], np.uint8), np.array([0, 0, 0, 0, 5], np.uint8)).tolist()
+    [1, 1, 1, 1, 0]
+    """
+    words = np.zeros(-(-now.size // 4) * 4, bool)
+    words[: now.size] = now != before
+    return np.repeat(words.reshape(-1, 4).any(axis=1), 4)[: now.size].astype(np.uint8)
+
+
 class UnfinishedWork:
     """The work that the host has not waited for, while launches are checked."""
 
@@ -90,9 +101,9 @@ class UnfinishedWork:
             known = self._memory.find(first)
             if known is None or known.size != content.size:
                 continue
-            changed = known.bytes != content
+            changed = _changed(known.bytes, content)
             if changed.any():
-                self._add(Unfinished(title, host_line(), first, changed.view(np.uint8), known.size, True))
+                self._add(Unfinished(title, host_line(), first, changed, known.size, True))
 
     def copied(self, target: int, source: int, bytes: int) -> None:
         """Note an asynchronous copy, from or to pinned memory of the host for instance."""
