@@ -24,6 +24,7 @@ from lanewise.virtual_gpu.child_processes import (
 )
 from lanewise.virtual_gpu.devices import Device, find_device
 from lanewise.virtual_gpu.driver.driver import Driver
+from lanewise.virtual_gpu.driver.host_regions import explained_finding
 from lanewise.virtual_gpu.frameworks.patches import FrameworkState, Patches, when_imported
 from lanewise.virtual_gpu.order.stream_races import StreamRaces
 
@@ -101,7 +102,7 @@ class VirtualGPU(FrameworkState, Suggests):
         #: What is noted at the end of a checked program: memory that was never freed.
         self.notes: list[str] = []
         memory = self.driver.memory
-        memory.keeps_lines = self.checking is not None
+        memory.keeps_lines = self.driver.mistakes.are_reported = self.checking is not None
         if self.checking is not None and not self.checking.fast:
             self.follow_memory()
             if self.checking.streams:
@@ -154,7 +155,7 @@ class VirtualGPU(FrameworkState, Suggests):
             elif self._stack is not None:
                 self._stack.pop_all()  # a forked process goes; what it shares with its parent stays
         ended_early = bool(exception) and exception[0] not in (None, SystemExit)
-        if self.checking is not None and not ended_early:
+        if self.checking is not None and not ended_early and not self.driver.mistakes.stopped:
             self.notes += self.driver.memory.leaks()
         if self._stack is not None:
             self._stack.close()
@@ -223,7 +224,12 @@ class VirtualGPU(FrameworkState, Suggests):
                 configured(*arguments, **options)
                 INITIALISED.take_all_as_initialised()
                 return None
+            before = self.driver.unfinished.before_launch(configured.entry)
             report = checking.check(configured, arguments, options)
+            title = f"kernel {configured.entry.demangled.partition('(')[0]}"
+            self.driver.unfinished.launched(title, before)
+        found = [explained_finding(self.driver.memory, finding) for finding in report.findings]
+        object.__setattr__(report, "findings", found)
         INITIALISED.settle_all()
         self._compare_streams(configured, report, stream)
         return report
@@ -256,7 +262,8 @@ class VirtualGPU(FrameworkState, Suggests):
         """What the checks found in all launches so far: `report.save("report.html")`, `print(report)`."""
         races = self.driver.races
         of_streams = races.findings if races is not None else []
-        return program_report(len(self.launches), self.reports, of_streams, self.notes)
+        found = [*self.driver.mistakes.findings, *of_streams]
+        return program_report(len(self.launches), self.reports, found, self.notes)
 
     @property
     def findings(self) -> list[Finding]:

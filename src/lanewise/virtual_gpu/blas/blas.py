@@ -207,7 +207,7 @@ class Blas(LightCalls):
         given: dict[str, object] = {}
         for name, value in call.items():
             if name in ("alpha", "beta"):
-                given[name] = kind.type(scalar(value, word))
+                given[name] = kind.type(scalar(self.driver, value, word))
             elif name in ("x", "y"):
                 given[name] = Vector(value, call[f"step_{name}"])
             elif not name.startswith("step_"):

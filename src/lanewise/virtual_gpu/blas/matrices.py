@@ -53,10 +53,11 @@ def sum_type(number: int) -> str:
     return SUMS[number]
 
 
-def scalar(address: int, type: str) -> float:
+def scalar(driver: Driver, address: int, type: str) -> float:
     """Return alpha or beta, which lies in memory of the host or of the device."""
     kind = np.dtype(_SCALARS[type])
-    return float(np.frombuffer(ctypes.string_at(address, kind.itemsize), kind)[0])
+    place = driver.memory.host_address(address)
+    return float(np.frombuffer(ctypes.string_at(place, kind.itemsize), kind)[0])
 
 
 class Place(NamedTuple):
@@ -108,7 +109,7 @@ def strided(
             Result.ILLEGAL_ADDRESS,
             f"{name} at {address:#x} has {size} bytes, {beyond} too many for its memory",
         )
-    flat = np.ctypeslib.as_array((ctypes.c_ubyte * size).from_address(address)).view(type)
+    flat = driver.memory.range(address, size).view(type)
     return np.lib.stride_tricks.as_strided(flat, shape, [stride * type.itemsize for stride in strides])
 
 
@@ -212,7 +213,8 @@ class VectorCalls:
 
     def _answer(self, address: int, value: float) -> None:
         """Write a number to memory of the host or of the device."""
-        ctypes.memmove(address, self._type.type(value).tobytes(), self._type.itemsize)
+        place = self._driver.memory.host_address(address)
+        ctypes.memmove(place, self._type.type(value).tobytes(), self._type.itemsize)
         if self._driver.memory.find(address) is not None:
             self._note(Vector(address, 1), 1)
 

@@ -75,7 +75,7 @@ class ProductCalls:
         for name in ("transpose_a", "transpose_b"):
             if call[name] not in (0, 1, 2):
                 raise DriverError(Result.INVALID_VALUE, f"{name} is {call[name]}, not CUBLAS_OP_N, _T or _C")
-        alpha, beta = scalar(call["alpha"], sums), scalar(call["beta"], sums)
+        alpha, beta = scalar(self.driver, call["alpha"], sums), scalar(self.driver, call["beta"], sums)
         if sums == "f32" and own.math_mode in _TF32_MODES and call["type_a"] == 0:
             sums = "tf32"
         type_a, type_b, type_c = (element_type(call[name]) for name in ("type_a", "type_b", "type_c"))
@@ -115,7 +115,8 @@ class ProductCalls:
                 for number in range(count)
             ]
         elif "count" in call:
-            lists = [(ctypes.c_uint64 * count).from_address(call[operand]) for operand in "abc"]
+            places = [self.driver.memory.host_address(call[operand]) for operand in "abc"]
+            lists = [(ctypes.c_uint64 * count).from_address(place) for place in places]
             batch = list(zip(*lists, strict=True))
         else:
             batch = [(call["a"], call["b"], call["c"])]
@@ -311,7 +312,7 @@ class LightCalls(ProductCalls):
             )
         sums = sum_type(described[ProductAttribute.COMPUTE])
         scales = {0: "f32", 1: "f64", 2: "f16", 10: "i32"}[described[ProductAttribute.SCALE_TYPE]]
-        factors = scalar(alpha, scales), scalar(beta, scales)
+        factors = scalar(self.driver, alpha, scales), scalar(self.driver, beta, scales)
 
         def work() -> None:
             for number in range(counts[0]):

@@ -251,7 +251,7 @@ class ArrayCalls(MemoryCalls):
                 f"a pitch of {pitch:,} bytes does not fit rows of {width:,} texels of {size} bytes",
             )
         pitch = pitch if height else width * size
-        texels = as_bytes(place, pitch * max(height, 1)).view(dtype)
+        texels = as_bytes(self.memory.host_address(place), pitch * max(height, 1)).view(dtype)
         rows = texels.reshape(max(height, 1), pitch // size, channels)[:, :width]
         if channels == 1:
             rows = rows[..., 0]

@@ -125,14 +125,21 @@ class MemoryCalls(StreamCalls):
         """Give back memory when all work is done; a null pointer is none."""
         if address:
             self.wait_for()
-            self._release(address)
+            self._release(address, is_host=False)
 
-    def _release(self, address: int) -> None:
-        self.memory.release(address)
+    def _release(self, address: int, is_host: bool | None = None) -> None:
+        known = self.memory.find(address)
+        self.memory.release(address, is_host)
+        if known is not None:
+            self.unfinished.forget(known)
         if self.races is not None:
             self.races.forget(address)
 
-    cuMemFreeHost = cuMemFree_v2
+    def cuMemFreeHost(self, address: U64) -> None:
+        """Give back host memory when all work is done; a null pointer is none."""
+        if address:
+            self.wait_for()
+            self._release(address, is_host=True)
 
     def cuMemFreeAsync(self, address: U64, stream: Handle) -> None:
         """Give back memory when the work of the stream so far is done; a null pointer is none."""
@@ -145,10 +152,16 @@ class MemoryCalls(StreamCalls):
 
     def cuMemHostRegister_v2(self, address: U64, bytes: U64, flags: U32) -> None:
         """Let kernels access host memory of the program."""
-        self.memory.adopt(address, bytes, f"the registered host memory at {address:#x} ({bytes:,} bytes)")
+        title = f"the registered host memory at {address:#x} ({bytes:,} bytes)"
+        self.memory.adopt(address, bytes, title, is_host=True)
 
     def cuMemHostUnregister(self, address: U64) -> None:
         """Forget registered host memory."""
+        known = self.memory.find(address)
+        if known is None or known.first != address or not known.is_host:
+            raise DriverError(
+                Result.HOST_MEMORY_NOT_REGISTERED, f"no registered host memory begins at {address:#x}"
+            )
         self.memory.disown(address)
 
     def cuMemHostGetDevicePointer_v2(self, host: U64, flags: U32) -> Annotated[U64, "address"]:
@@ -192,8 +205,8 @@ class MemoryCalls(StreamCalls):
     def _copy(self, target: int, source: int, bytes: int, stream: int, is_async: bool) -> None:
         if bytes:
             read = self.memory.range(source, bytes)
-            self.memory.range(target, bytes)
-            ctypes.memmove(target, read.ctypes.data, bytes)
+            written = self.memory.range(target, bytes)
+            ctypes.memmove(written.ctypes.data, read.ctypes.data, bytes)
             self.copied(target, source, bytes, stream, is_async)
 
     def cuMemcpy(self, target: U64, source: U64, bytes: U64) -> None:

@@ -303,7 +303,9 @@ class GraphCalls(LaunchCalls):
         def work() -> None:
             if self.memory.find(address) is None:
                 title = f"the graph's memory at {address:#x} ({bytes:,} bytes)"
-                self.memory.adopt(address, bytes, title, memory, is_allocated=True)
+                if self.memory.reserved is not None:
+                    self.memory.reserved.keep_again(address)
+                self.memory.adopt(address, bytes, title, memory, is_allocated=True, host=known.host)
                 self.memory.used += bytes
 
         return address, work

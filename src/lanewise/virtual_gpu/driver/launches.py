@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 from lanewise.errors import LanewiseError
 from lanewise.isa.archs import arch_number
-from lanewise.isa.multiprocessor import WARP
+from lanewise.isa.multiprocessor import STATIC_SHARED_BYTES, WARP
 from lanewise.isa.tensor_map import LEAST_AXES, Im2colTensor, MappedTensor, TiledTensor
 from lanewise.isa.tensor_map_fields import (
     EVERY_TYPE,
@@ -25,9 +25,11 @@ from lanewise.launch import Configured
 from lanewise.machine.errors import Deadlock, KernelFault
 from lanewise.machine.runtime.device_memory import module_memory, variable_bytes
 from lanewise.ptx import Shape
+from lanewise.ptx.model.names import plain_name
 from lanewise.virtual_gpu.driver.arrays import ArrayCalls
 from lanewise.virtual_gpu.driver.devices import function_attributes
 from lanewise.virtual_gpu.driver.entry_points import I32, U32, U64, Handle, Pointer, Text
+from lanewise.virtual_gpu.driver.host_regions import explained
 from lanewise.virtual_gpu.driver.modules import (
     LoadedFunction,
     LoadedModule,
@@ -111,6 +113,10 @@ class LaunchCalls(ArrayCalls):
         return self.cuModuleLoadData(image)
 
     cuModuleLoadFatBinary = cuModuleLoadData
+
+    def kernel_name(self, handle: int) -> str:
+        """Return the name of a function in its PTX."""
+        return self.known(handle, LoadedFunction).entry.name
 
     def is_function(self, handle: int) -> bool:
         """Return whether a number is the handle of a function."""
@@ -350,6 +356,7 @@ class LaunchCalls(ArrayCalls):
         known = self.known(function, LoadedFunction)
         if 0 in (*shape.grid, *shape.block):
             raise DriverError(Result.INVALID_VALUE, f"a grid of {shape.grid} and a block of {shape.block}")
+        self._require_shared(known, shape.shared_bytes)
         values = [self.argument(variable, raw) for variable, raw in _raw(known, parameters, extra)]
         try:
             self.launch(known, shape, values, stream)
@@ -362,9 +369,21 @@ class LaunchCalls(ArrayCalls):
                 "trap": Result.LAUNCH_FAILED,
                 "assertion": Result.ASSERT,
             }
-            raise DriverError(result.get(error.kind or "", Result.ILLEGAL_ADDRESS), str(error)) from None
+            reason = explained(self.memory, str(error))
+            raise DriverError(result.get(error.kind or "", Result.ILLEGAL_ADDRESS), reason) from None
         except LanewiseError as error:
             raise DriverError(Result.INVALID_VALUE, str(error)) from None
+
+    def _require_shared(self, function: LoadedFunction, dynamic: int) -> None:
+        """Raise an error for more dynamic shared memory than a kernel may have by what the program set."""
+        most = max(function.attributes.get(_DYNAMIC_SHARED, 0), STATIC_SHARED_BYTES)
+        if most < dynamic <= self.device.shared_bytes:
+            raise DriverError(
+                Result.INVALID_VALUE,
+                f"{dynamic:,} bytes of dynamic shared memory, and the kernel may have {most:,} unless the "
+                f"program allows more: cudaFuncSetAttribute({plain_name(function.entry.name)}, "
+                f"cudaFuncAttributeMaxDynamicSharedMemorySize, {dynamic})",
+            )
 
     def argument(self, variable: Any, raw: bytes) -> Any:
         """Return the bytes of a parameter as an argument; a pointer into known memory becomes an array of it.

@@ -15,6 +15,7 @@ class Result(IntEnum):
     DEINITIALIZED = 4
     INVALID_CONFIGURATION = 9
     INVALID_SYMBOL = 13
+    INVALID_MEMCPY_DIRECTION = 21
     INVALID_DEVICE_FUNCTION = 98
     NO_DEVICE = 100
     INVALID_DEVICE = 101
@@ -32,6 +33,7 @@ class Result(IntEnum):
     LAUNCH_TIMEOUT = 702
     MISALIGNED_ADDRESS = 716
     ASSERT = 710
+    HOST_MEMORY_NOT_REGISTERED = 713
     LAUNCH_FAILED = 719
     NOT_PERMITTED = 800
     NOT_SUPPORTED = 801
@@ -62,6 +64,8 @@ _SENTENCES = {
     Result.INVALID_VALUE: "invalid argument",
     Result.INVALID_CONFIGURATION: "invalid configuration argument",
     Result.INVALID_SYMBOL: "invalid device symbol",
+    Result.INVALID_MEMCPY_DIRECTION: "invalid copy direction for memcpy",
+    Result.HOST_MEMORY_NOT_REGISTERED: "pointer does not correspond to a registered memory region",
     Result.INVALID_DEVICE_FUNCTION: "invalid device function",
     Result.ASSERT: "device-side assert triggered",
     Result.NO_DEVICE: "no CUDA-capable device is detected",

@@ -8,8 +8,10 @@ from typing import Any, TypeVar
 
 from lanewise.launch import Configured
 from lanewise.virtual_gpu.devices import Device
+from lanewise.virtual_gpu.driver.host_mistakes import HostMistakes
 from lanewise.virtual_gpu.driver.memory import Memory
 from lanewise.virtual_gpu.driver.results import DriverError, Result
+from lanewise.virtual_gpu.driver.unfinished_work import UnfinishedWork
 from lanewise.virtual_gpu.order.stream_races import StreamRaces
 
 Known = TypeVar("Known")
@@ -55,12 +57,17 @@ class DriverState:
         self.memory = Memory(device.memory_bytes)
         self._numbers = itertools.count(_FIRST_HANDLE, _HANDLE_STEP)
         self._known: dict[int, object] = {}
+        #: What handles were of that are none any more: numbers are given once.
+        self._forgotten: dict[int, type[object]] = {}
         self._texts: dict[str, ctypes.Array[ctypes.c_char]] = {}
         self.thread = PerThread()
         #: Returns the address of an entry point by its name and version, once its library is loaded.
         self.entry_point: Callable[[str, int], int] = lambda symbol, version: 0
         #: Follows the order of operations, if races between streams are looked for.
         self.races: StreamRaces | None = None
+        #: What host code did wrong.
+        self.mistakes = HostMistakes()
+        self.unfinished = UnfinishedWork(self.memory, self.mistakes)
 
     def handle(self, value: object) -> int:
         """Return a new handle of a thing."""
@@ -72,13 +79,15 @@ class DriverState:
         """Return the thing of a handle; an error if the handle is of another kind, or of nothing."""
         value = self._known.get(handle)
         if not isinstance(value, kind):
-            raise DriverError(Result.INVALID_HANDLE, f"{handle:#x} is no handle of a {kind.__name__}")
+            gone = " any more: it was destroyed" if self._forgotten.get(handle) is kind else ""
+            raise DriverError(Result.INVALID_HANDLE, f"{handle:#x} is no handle of a {kind.__name__}{gone}")
         return value
 
     def forget(self, handle: int, kind: type[object]) -> Any:
         """Return the thing of a handle, which is no handle from now on."""
         value = self.known(handle, kind)
         del self._known[handle]
+        self._forgotten[handle] = kind
         return value
 
     def text_address(self, text: str) -> int:

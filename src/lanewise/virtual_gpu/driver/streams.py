@@ -14,6 +14,7 @@ from lanewise.machine.runtime.initialised_bytes import INITIALISED
 from lanewise.virtual_gpu.driver.entry_points import F32, I32, U32, Handle
 from lanewise.virtual_gpu.driver.results import DriverError, Result
 from lanewise.virtual_gpu.driver.state import DriverState
+from lanewise.virtual_gpu.order.host_lines import host_line
 from lanewise.virtual_gpu.order.stream_order import LEGACY, Clock, StreamKey
 from lanewise.virtual_gpu.order.stream_races import Access, AccessKind, one_range
 
@@ -39,6 +40,8 @@ class Event:
     def __init__(self, flags: int) -> None:
         self.flags = flags
         self.time: float | None = None
+        #: How often the host had waited for the GPU when it was recorded.
+        self.waits = 0
         self.clock: Clock | None = None
 
 
@@ -46,6 +49,8 @@ class StreamCalls(DriverState):
     """Streams, events, and what is noted of operations, for checks that follow memory and streams."""
 
     _streams_made = 0
+    #: How often the host has waited for the GPU.
+    host_waits = 0
     _counting = threading.Lock()
 
     def stream_key(self, handle: int) -> StreamKey:
@@ -76,11 +81,17 @@ class StreamCalls(DriverState):
 
     def wait_for(self, stream: int | None = None) -> None:
         """Note that the host waits for a stream, or for everything; for a node of a graph it does not."""
+        self.host_waited()
         if self.races is not None and getattr(self.thread, "node", None) is None:
             if stream is None:
                 self.races.order.synchronize()
             else:
                 self.races.order.synchronize_stream(self.stream_key(stream))
+
+    def host_waited(self) -> None:
+        """Note that the host has waited for work of the GPU; which work it was is not distinguished."""
+        self.host_waits += 1
+        self.unfinished.waited()
 
     def access(self, kind: AccessKind, place: int, size: int) -> Access | None:
         """Return an access to memory that kernels may use; None for other memory of the host."""
@@ -94,6 +105,10 @@ class StreamCalls(DriverState):
         pinned. A copy to pageable memory is done when the call returns.
         """
         INITIALISED.copy(target, source, bytes)
+        if not is_async or self.memory.find(target) is None:
+            self.host_waited()
+        else:
+            self.unfinished.copied(target, source, bytes)
         if self.races is None:
             return
         read = self.access(AccessKind.READ, source, bytes)
@@ -166,6 +181,7 @@ class StreamCalls(DriverState):
         """Call a function of the host as work of a stream."""
         self.stream(stream)
         ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function)(data)
+        self.host_waited()  # it may tell the program that the work before it is done
         self.note("a host function", stream, [])
 
     def cuEventCreate(self, flags: U32) -> Annotated[Handle, "event"]:
@@ -180,7 +196,7 @@ class StreamCalls(DriverState):
         """Note the time of the host."""
         self.stream(stream)
         known = self.known(event, Event)
-        known.time = time.perf_counter()
+        known.time, known.waits = time.perf_counter(), self.host_waits
         if self.races is not None:
             known.clock = self.races.order.moment(self.stream_key(stream))
 
@@ -191,6 +207,7 @@ class StreamCalls(DriverState):
     def cuEventSynchronize(self, event: Handle) -> None:
         """Return at once: an event is over when its recording returned."""
         clock = self.known(event, Event).clock
+        self.host_waited()
         if self.races is not None and clock is not None:
             self.races.order.synchronize(clock)
 
@@ -199,8 +216,21 @@ class StreamCalls(DriverState):
     def cuEventElapsedTime(self, start: Handle, end: Handle) -> Annotated[F32, "milliseconds"]:
         """Return the milliseconds of the host between two events."""
         first, last = self.known(start, Event).time, self.known(end, Event).time
+        if last is not None and self.known(end, Event).waits == self.host_waits:
+            self._note_early_question()
         if first is None or last is None:
             raise DriverError(Result.INVALID_HANDLE, "an event that was not recorded has no time")
         return (last - first) * 1e3
+
+    def _note_early_question(self) -> None:
+        """Note that a program in C asks for the time of an event that it has not waited for."""
+        if self.memory.reserved is not None and self.mistakes.are_reported:
+            self.mistakes.add(
+                "missing wait",
+                "the time between two events is asked for, and the host has not waited for the later one: "
+                "on a GPU the result is cudaErrorNotReady, and no time is written",
+                "cudaEventSynchronize of the later event before cudaEventElapsedTime",
+                host_line(),
+            )
 
     cuEventElapsedTime_v2 = cuEventElapsedTime

@@ -11,17 +11,22 @@ from typing import Annotated
 
 from lanewise.virtual_gpu.devices import Device
 from lanewise.virtual_gpu.driver.entry_points import I32, U64, Handle, Pointer
+from lanewise.virtual_gpu.driver.reserved_addresses import (
+    FIXED,
+    NO_ACCESS,
+    RESERVING,
+    map_memory,
+    unmap_memory,
+)
 from lanewise.virtual_gpu.driver.results import DriverError, Result
 from lanewise.virtual_gpu.driver.state import DriverState, Launcher, plain_launch
 
 #: What sizes and addresses are multiples of, as on GPUs.
 GRANULARITY = 2 << 20
-_FIXED = 0x10  # MAP_FIXED
-_NO_ACCESS = 0  # PROT_NONE
-_NOT_RESERVED = 0x4000  # MAP_NORESERVE
-_FAILED = ctypes.c_size_t(-1).value
 #: The bytes of a CUmemAllocationProp: what a program asks of memory, such as that it be compressible.
 _PROPERTY_BYTES = 32
+#: Where these say the kind of place that the memory is to be in, and CU_MEM_LOCATION_TYPE_DEVICE.
+_LOCATION_AT, _ON_DEVICE = 8, 1
 
 
 @dataclass(eq=False)
@@ -33,6 +38,12 @@ class PhysicalMemory:
     properties: bytes
     uses: int = 1
 
+    @property
+    def is_on_device(self) -> bool:
+        """Whether it is memory of the device; a program may ask for memory of the host as well."""
+        location = int.from_bytes(self.properties[_LOCATION_AT : _LOCATION_AT + 4], "little")
+        return location in (0, _ON_DEVICE)
+
 
 @dataclass(eq=False)
 class Mapping:
@@ -40,6 +51,8 @@ class Mapping:
 
     size: int
     memory: PhysicalMemory
+    #: Where the host maps the same memory: at the same address, unless host code cannot follow that.
+    host: int
     is_accessible: bool = False
 
 
@@ -50,6 +63,8 @@ class Reservation:
     size: int
     host_start: int
     host_size: int
+    #: What an address of the host has more, at which memory is mapped that host code cannot reach.
+    shift: int = 0
 
 
 class VirtualMemoryCalls(DriverState):
@@ -102,9 +117,11 @@ class VirtualMemoryCalls(DriverState):
         if bytes <= 0 or bytes % GRANULARITY:
             raise DriverError(Result.INVALID_VALUE, f"{bytes:,} bytes are no multiple of {GRANULARITY:,}")
         step = max(alignment, GRANULARITY)
-        start = _map(0, bytes + step, _NO_ACCESS, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NOT_RESERVED)
-        first = start + -start % step
-        self._reserved[first] = Reservation(bytes, start, bytes + step)
+        start = map_memory(0, bytes + step, NO_ACCESS, RESERVING)
+        first, shift = start + -start % step, 0
+        if self.memory.reserved is not None:
+            shift = map_memory(0, bytes, NO_ACCESS, RESERVING) - first
+        self._reserved[first] = Reservation(bytes, start, bytes + step, shift)
         return first
 
     def cuMemAddressFree(self, address: U64, bytes: U64) -> None:
@@ -119,7 +136,9 @@ class VirtualMemoryCalls(DriverState):
                 Result.INVALID_VALUE, f"memory is still mapped at {address:#x}: cuMemUnmap first"
             )
         del self._reserved[address]
-        ctypes.CDLL(None).munmap(ctypes.c_void_p(known.host_start), ctypes.c_size_t(known.host_size))
+        unmap_memory(known.host_start, known.host_size)
+        if known.shift:
+            unmap_memory(address + known.shift, bytes)
 
     def _mapped_in(self, address: int, bytes: int) -> list[int]:
         """Return the first addresses of what is mapped in a range or reaches into it."""
@@ -134,20 +153,27 @@ class VirtualMemoryCalls(DriverState):
         memory = self.known(handle, PhysicalMemory)
         if bytes <= 0 or bytes % GRANULARITY or offset < 0 or offset + bytes > memory.size:
             raise DriverError(Result.INVALID_VALUE, f"{bytes:,} bytes at {offset:,} of {memory.size:,}")
-        if not any(
-            first <= address and address + bytes <= first + reservation.size
-            for first, reservation in self._reserved.items()
-        ):
+        shift = next(
+            (
+                reservation.shift
+                for first, reservation in self._reserved.items()
+                if first <= address and address + bytes <= first + reservation.size
+            ),
+            None,
+        )
+        if shift is None:
             raise DriverError(
                 Result.INVALID_VALUE,
                 f"{bytes:,} bytes at {address:#x} lie in no reservation: cuMemAddressReserve first",
             )
         if self._mapped_in(address, bytes):
             raise DriverError(Result.INVALID_VALUE, f"memory is mapped at {address:#x} already")
-        access = mmap.PROT_READ | mmap.PROT_WRITE
-        _map(address, bytes, access, mmap.MAP_SHARED | _FIXED, memory.file, offset)
+        access, host = mmap.PROT_READ | mmap.PROT_WRITE, address
+        if memory.is_on_device:
+            host += shift
+        map_memory(host, bytes, access, mmap.MAP_SHARED | FIXED, memory.file, offset)
         memory.uses += 1
-        self._mapped[address] = Mapping(bytes, memory)
+        self._mapped[address] = Mapping(bytes, memory, host)
 
     def cuMemSetAccess(self, address: U64, bytes: U64, access: Pointer, count: U64) -> None:
         """Let kernels access what is mapped in a range."""
@@ -168,37 +194,24 @@ class VirtualMemoryCalls(DriverState):
             )
         gone = [self._mapped.pop(start) for start in inside]
         self._adopt()
-        for start, mapping in zip(inside, gone, strict=True):
-            flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NOT_RESERVED | _FIXED
-            _map(start, mapping.size, _NO_ACCESS, flags)
+        for mapping in gone:
+            map_memory(mapping.host, mapping.size, NO_ACCESS, RESERVING | FIXED)
             self._drop(mapping.memory)
 
     def _adopt(self) -> None:
         """Let kernels access what they may by now: mappings that follow each other are one allocation."""
         for start in self._adopted:
             self.memory.disown(start)
-        runs: list[tuple[int, int]] = []
+        runs: list[tuple[int, int, int]] = []  # first address, size, and the shift of the host's address
         for start, mapping in sorted(self._mapped.items(), key=lambda item: item[0]):
             if not mapping.is_accessible:
                 continue
-            if runs and sum(runs[-1]) == start:
-                runs[-1] = (runs[-1][0], runs[-1][1] + mapping.size)
+            shift = mapping.host - start
+            if runs and runs[-1][0] + runs[-1][1] == start and runs[-1][2] == shift:
+                runs[-1] = (runs[-1][0], runs[-1][1] + mapping.size, shift)
             else:
-                runs.append((start, mapping.size))
-        for start, size in runs:
-            self.memory.adopt(start, size, f"the mapped memory at {start:#x} ({size:,} bytes)")
-        self._adopted = [start for start, _ in runs]
-
-
-def _map(address: int, bytes: int, access: int, flags: int, file: int = -1, offset: int = 0) -> int:
-    """Return where the system maps memory; an error if it cannot."""
-    system = ctypes.CDLL(None, use_errno=True)
-    system.mmap.restype = ctypes.c_size_t
-    place = system.mmap(
-        ctypes.c_void_p(address), ctypes.c_size_t(bytes), access, flags, file, ctypes.c_int64(offset)
-    )
-    if place == _FAILED:
-        raise DriverError(
-            Result.OUT_OF_MEMORY, f"the host cannot map {bytes:,} bytes: {os.strerror(ctypes.get_errno())}"
-        )
-    return int(place)
+                runs.append((start, mapping.size, shift))
+        for start, size, shift in runs:
+            title = f"the mapped memory at {start:#x} ({size:,} bytes)"
+            self.memory.adopt(start, size, title, host=start + shift)
+        self._adopted = [start for start, *_ in runs]

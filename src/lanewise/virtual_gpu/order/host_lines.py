@@ -11,7 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,6 +23,8 @@ _FRAME = struct.Struct("<QQ")
 #: A function that nvcc writes for a launch, and the kernel's own name in it.
 _STUB = re.compile(r"__device_stub_(_\w+)")
 _SECONDS = 60
+#: The file that nvcc writes of a source file, and a line.
+_WRITTEN_BY_NVCC = re.compile(r"_(\w+)\.cudafe1\.cpp:(\d+)$")
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class _Program:
     file: Path
     base: int
     end: int
+    #: The offset of its main(); 0 if it is not known.
+    main: int = 0
 
 
 #: The innermost call from C of each thread, and the programs of this process.
@@ -60,9 +64,20 @@ def leave_call(outer: NativeCall | None) -> None:
         _CALLS[threading.get_ident()] = outer
 
 
-def add_program(file: Path, base: int, size: int) -> None:
+def add_program(file: Path, base: int, size: int, main: int = 0) -> None:
     """Note where a program was loaded."""
-    _PROGRAMS.append(_Program(file, base, base + size))
+    _PROGRAMS.append(_Program(file, base, base + size, main))
+
+
+def is_program(address: int) -> bool:
+    """Return whether an address lies in a program: its code, or a global variable."""
+    return any(program.base <= address < program.end for program in _PROGRAMS)
+
+
+def current_frame() -> int:
+    """Return the address of the frame of the program that made the current call; 0 if there is none."""
+    call = _CALLS.get(threading.get_ident())
+    return call.frame if call is not None else 0
 
 
 def _return_addresses(call: NativeCall) -> Iterator[int]:
@@ -102,11 +117,19 @@ def native_line() -> str | None:
     A kernel is launched by two functions that nvcc writes: one has the kernel's own name and calls the other,
     in whose name the first one's is. Their lines are those of the kernel.
     """
+    return line_of_calls(native_frames())
+
+
+def native_frames() -> tuple[int, ...]:
+    """Return the addresses that the program's current call and its callers return to, innermost first."""
     call = _CALLS.get(threading.get_ident())
-    if call is None or not _PROGRAMS:
-        return None
+    return () if call is None or not _PROGRAMS else tuple(_return_addresses(call))
+
+
+def line_of_calls(frames: Sequence[int]) -> str | None:
+    """Return the line of the program in C++ that made a call, given its `native_frames`."""
     kernel = ""
-    for address in _return_addresses(call):
+    for address in frames:
         for program in _PROGRAMS:
             if not program.base <= address < program.end:
                 continue
@@ -114,8 +137,40 @@ def native_line() -> str | None:
                 stub = _STUB.search(function)
                 if stub is not None:
                     kernel = stub.group(1)
-                elif not kernel.startswith(function) and _is_own(line):
-                    return line
+                elif not kernel.startswith(function) and (own := _own_line(program, line)) is not None:
+                    return own
+    return None
+
+
+def _own_line(program: _Program, line: str) -> str | None:
+    """Return a line of an address as the program's own, if it is one.
+
+    nvcc compiles host code from a file that it writes and removes. Of a few instructions that file is named,
+    with the number of the line in the source, which is the file of main() if their names agree.
+    """
+    if _is_own(line):
+        return line
+    written = _WRITTEN_BY_NVCC.search(line)
+    if written is None or not program.main:
+        return None
+    for _, of_main in _lines_at(program.file, program.main):
+        source = of_main.rpartition(":")[0]
+        if Path(source).stem == written[1] and _is_own(f"{source}:{written[2]}"):
+            return f"{source}:{written[2]}"
+    return None
+
+
+def line_of_frames(instruction: int, frames: Sequence[int]) -> str | None:
+    """Return the line of the program in which an instruction is, or that called the function which has it.
+
+    `frames` are the addresses that functions return to, the innermost first.
+    """
+    for address in (instruction + 1, *frames):  # of a call, the address behind it is known
+        for program in _PROGRAMS:
+            if program.base <= address < program.end:
+                for _, line in _lines_at(program.file, address - 1 - program.base):
+                    if (own := _own_line(program, line)) is not None:
+                        return own
     return None
 
 

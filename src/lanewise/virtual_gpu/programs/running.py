@@ -12,6 +12,7 @@ from pathlib import Path
 from lanewise.errors import LanewiseError
 from lanewise.virtual_gpu.blas import Blas
 from lanewise.virtual_gpu.driver import Driver
+from lanewise.virtual_gpu.driver.reserved_addresses import ReservedAddresses
 from lanewise.virtual_gpu.library import DriverLibrary
 from lanewise.virtual_gpu.library.driver_library import SONAME as DRIVER_NAME
 from lanewise.virtual_gpu.library.program_libraries import (
@@ -24,6 +25,7 @@ from lanewise.virtual_gpu.library.runtime_compiler import GET_CUBIN, CompilerLib
 from lanewise.virtual_gpu.order.host_lines import add_program
 from lanewise.virtual_gpu.programs.elf_file import ElfFile
 from lanewise.virtual_gpu.programs.executable import as_library, main_address
+from lanewise.virtual_gpu.programs.host_accesses import HostAccesses
 from lanewise.virtual_gpu.runtime import Runtime
 
 #: PR_SET_PDEATHSIG: the signal that a child gets when its parent ends.
@@ -70,6 +72,8 @@ _WHY: dict[int, str] = {
 }
 
 
+#: The exit status of a program that ended well but for work that was not done, and did not ask.
+_WORK_MISSING = 1
 #: The stack of the thread that main() runs in.
 _STACK_BYTES = 256 << 20
 #: Functions that end a program: here they end main(), so that its launches can still be reported.
@@ -101,6 +105,7 @@ class _Program:
         #: The program calls these: they must live as long as the process.
         self._end = _ENDS(self._ended)
         self._open = _OPENS(self._opened)
+        self._accesses = HostAccesses(runtime.runtime.driver, self._ended)
         self._own = {**dict.fromkeys(_ENDING, self._end), "dlopen": self._open}
         data = path.read_bytes()
         file = ElfFile(data)
@@ -113,9 +118,9 @@ class _Program:
         except OSError as error:
             raise LanewiseError(_why_not(title, str(error))) from None
         base = _base_address(self._library)
-        add_program(library, base, file.loaded_bytes)
-        self._replace_imports(file, base)
         address = main_address(file)
+        add_program(library, base, file.loaded_bytes, address or 0)
+        self._replace_imports(file, base)
         if address is None:
             raise LanewiseError(f"{title} has no main(): it is no program, or its symbols were stripped")
         self._main = _MAIN(base + address)
@@ -176,6 +181,8 @@ class _Program:
         ]
         envp = (ctypes.c_char_p * (len(environment) + 1))(*environment, None)
 
+        self._accesses.catch()
+
         def main() -> None:
             self._finish(self._main(len(words), argv, envp))
 
@@ -195,6 +202,7 @@ def run_program(path: Path, arguments: Sequence[str], driver: Driver, name: str 
 
     `path` is a library that `build` made, or an executable; `name` is what main() gets as argv[0].
     """
+    driver.memory.reserved = ReservedAddresses()
     driver_library = DriverLibrary(driver)
     runtime = Runtime(driver)
     runtime_library, blas_libraries = RuntimeLibrary(runtime), BlasLibraries(Blas(driver))
@@ -203,7 +211,11 @@ def run_program(path: Path, arguments: Sequence[str], driver: Driver, name: str 
     try:
         with _where_python_prints():
             title = name or str(path)
-            return _Program(path, title, runtime_library).run([title, *arguments])
+            status = _Program(path, title, runtime_library).run([title, *arguments])
+        if status == 0 and (missed := runtime.refusals.missed):
+            print(f"lanewise: {missed}", file=sys.stderr, flush=True)
+            return _WORK_MISSING
+        return status
     except KeyboardInterrupt:
         print("lanewise: interrupted", file=sys.stderr, flush=True)
         os._exit(128 + signal.SIGINT)  # threads of the program still run

@@ -231,6 +231,7 @@ class LaunchCalls:
         self.driver.stream(stream)
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p)
         kind(function)(stream, 0, data)
+        self.driver.host_waited()
 
     def cudaGetDriverEntryPoint(
         self, symbol: Text, flags: U64, status: Pointer

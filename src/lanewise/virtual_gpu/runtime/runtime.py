@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
+from lanewise.machine.program.source_lines import short_place
+from lanewise.ptx.model.names import plain_name
 from lanewise.virtual_gpu.driver.driver import LOG_VARIABLE, Driver
 from lanewise.virtual_gpu.driver.driver import entry_points as driver_entry_points
 from lanewise.virtual_gpu.driver.entry_points import (
@@ -19,6 +21,7 @@ from lanewise.virtual_gpu.driver.entry_points import (
 )
 from lanewise.virtual_gpu.driver.results import FAULTS, DriverError, Result
 from lanewise.virtual_gpu.driver.state import PerThread
+from lanewise.virtual_gpu.order.host_lines import host_line
 from lanewise.virtual_gpu.runtime.entry_points import (
     ADDED_NODES,
     ALSO_IN_STREAMS,
@@ -32,6 +35,7 @@ from lanewise.virtual_gpu.runtime.entry_points import (
     driver_names,
 )
 from lanewise.virtual_gpu.runtime.graphs import GraphCalls
+from lanewise.virtual_gpu.runtime.refusals import ASKING, Refusals, require_legal
 
 #: What answers another thing than an error.
 _NO_ERRORS = (
@@ -65,6 +69,7 @@ class Runtime(GraphCalls):
         self._reasons: set[str] = set()
         #: The error that every call answers since a kernel was stopped.
         self._staying = Result.SUCCESS
+        self.refusals = Refusals(driver)
 
     def call(self, name: str, raw: Sequence[int]) -> int:
         """Call an entry point as C does; return what C gets: an error, or a value of 64 bits."""
@@ -75,6 +80,10 @@ class Runtime(GraphCalls):
             self._staying = result
         if result not in (Result.SUCCESS, Result.NOT_READY):
             self._thread.error = result
+            if reason:
+                self.refusals.add(name, self._title(name, raw), result, error_name(result), reason)
+        if name in ASKING:
+            self.refusals.asked()
         if has_value and result is Result.SUCCESS:
             return values if isinstance(values, int) else 0
         self._log(name, raw, result, reason)
@@ -93,11 +102,22 @@ class Runtime(GraphCalls):
                 self.driver.require_own_process(name)
             if declared is None:
                 raise DriverError(Result.NOT_SUPPORTED, f"{name} is not supported")
+            if not has_value:
+                require_legal(self.driver, declared, raw, self._variables)
             return Result.SUCCESS, "", declared.call(self._method(name), raw, self._read)
         except DriverError as error:
             return error.result, error.reason, None
         except Exception as error:  # nothing may pass through C
             return Result.UNKNOWN, f"{type(error).__name__}: {error}", None
+
+    def _title(self, name: str, raw: Sequence[int]) -> str:
+        """Return what messages call a call: a launch by its kernel."""
+        if "LaunchKernel" not in name or not raw:
+            return name
+        try:
+            return f"the launch of {plain_name(self.driver.kernel_name(self.function(raw[0])))}"
+        except DriverError:
+            return name
 
     def _read(self, type: str, word: int) -> Any:
         """Return the argument that C passes as a word: of a struct its address, of a kernel its handle."""
@@ -144,7 +164,9 @@ class Runtime(GraphCalls):
             text = f"{name}({words}) = {error_name(result)}" + (f": {reason}" if reason else "")
         elif reason and reason not in self._reasons:
             self._reasons.add(reason)
-            text = f"{name}: {reason}"
+            line = host_line()
+            where = f"{short_place(line)}: " if line else ""
+            text = f"{where}{self._title(name, raw)}: {reason}"
         else:
             return
         print(f"lanewise gpu: {text}", file=sys.stderr, flush=True)
@@ -170,7 +192,8 @@ class Runtime(GraphCalls):
         return self.driver.text_address(error_sentence(error))
 
     def cudaDeviceReset(self) -> None:
-        """Forget errors that stay. Memory that was not given back stays, too: the program may still look."""
+        """Forget errors that stay, and give back memory of the device."""
+        self.driver.memory.release_device()
         self._staying = Result.SUCCESS
         self._thread.error = Result.SUCCESS
 
