@@ -23,7 +23,7 @@ from gpu_times import save, timed
 import lanewise as lw
 from lanewise.linalg import int4_matmul
 from lanewise.linalg.kernels.int4.plans import candidates, tile_of
-from lanewise.linalg.launch.repeat import forget
+from lanewise.linalg.launch.known_calls import forget
 
 #: K and N of the layers.
 LAYERS = ((4096, 4096), (4096, 14336), (14336, 4096), (8192, 8192), (8192, 28672))
