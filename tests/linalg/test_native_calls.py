@@ -116,7 +116,7 @@ def seven(seen: int, more: int) -> int:
 def test_calls_with_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """The hash only says where to look: with one hash for all, each call still makes its own launches."""
     monkeypatch.setattr(native_calls, "mixed", seven)
-    monkeypatch.setattr(native_calls, "_PROGRAM", "quick call with one hash")
+    monkeypatch.setattr(native_calls, "_PROGRAM", "native call with one hash")
     native_calls._program.cache_clear()
     try:
         driver = Driver()

@@ -446,7 +446,8 @@ class IRBuilder:
 
     def alloca(self, type: Type, count: int | Operand = 1, align: int = 0) -> Operand:
         """Memory on the stack for values of a type; returns the pointer to it."""
-        more = f", {count if isinstance(count, Operand) else f'i32 {count}'}" if count != 1 else ""
+        counted = count if isinstance(count, Operand) else f"i32 {count}" if count > 1 else ""
+        more = f", {counted}" if counted else ""
         aligned = f", align {align}" if align else ""
         return self._value(type.as_pointer(), f"alloca {type.text}{more}{aligned}")
 

@@ -71,7 +71,7 @@ _KEY_ROOM, _TENSOR_WORDS, _ABSENT, _GIVEN = 191, 3, 0, 16
 _FIRST_HASH, _SPREADING = 88172645463325252, -7046029254386353131
 _CUDA = 2
 #: The name under which the machine code is kept.
-_PROGRAM = "quick call"
+_PROGRAM = "native call"
 #: Calls that are found, and places for them: more than twice as many, so that those taken are short rows.
 _MOST_CALLS, _ROOM = 4096, 16384
 
