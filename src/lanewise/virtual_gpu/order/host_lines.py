@@ -80,22 +80,25 @@ def current_frame() -> int:
     return call.frame if call is not None else 0
 
 
+@cache
+def _own_memory(process: int) -> int:
+    """Return the file of the memory of this process, which stays open; a forked process has its own."""
+    return os.open(f"/proc/{process}/mem", os.O_RDONLY)
+
+
 def _return_addresses(call: NativeCall) -> Iterator[int]:
     """Yield the addresses that a call and its callers return to; code without frame pointers ends it."""
     yield call.return_address
-    frame = call.frame
-    with Path("/proc/self/mem").open(
-        "rb", buffering=0
-    ) as memory:  # a wrong address is an error, and no crash
-        for _ in range(_FRAMES):
-            try:
-                outer, address = _FRAME.unpack(os.pread(memory.fileno(), _FRAME.size, frame))
-            except (OSError, OverflowError, struct.error):
-                return
-            yield address
-            if outer <= frame:
-                return
-            frame = outer
+    frame, memory = call.frame, _own_memory(os.getpid())
+    for _ in range(_FRAMES):
+        try:  # a wrong address is an error, and no crash
+            outer, address = _FRAME.unpack(os.pread(memory, _FRAME.size, frame))
+        except (OSError, OverflowError, struct.error):
+            return
+        yield address
+        if outer <= frame:
+            return
+        frame = outer
 
 
 @cache
