@@ -23,6 +23,8 @@ _FRAME = struct.Struct("<QQ")
 #: A function that nvcc writes for a launch, and the kernel's own name in it.
 _STUB = re.compile(r"__device_stub_(_\w+)")
 _SECONDS = 60
+#: Where the headers of the system are, those of C++ among them.
+_SYSTEM = ("/usr/include/", "/usr/lib/", "/usr/local/include/")
 #: The file that nvcc writes of a source file, and a line.
 _WRITTEN_BY_NVCC = re.compile(r"_(\w+)\.cudafe1\.cpp:(\d+)$")
 
@@ -168,13 +170,16 @@ def line_of_frames(instruction: int, frames: Sequence[int]) -> str | None:
 
     `frames` are the addresses that functions return to, the innermost first.
     """
+    of_library: str | None = None
     for address in (instruction + 1, *frames):  # of a call, the address behind it is known
         for program in _PROGRAMS:
             if program.base <= address < program.end:
                 for _, line in _lines_at(program.file, address - 1 - program.base):
-                    if (own := _own_line(program, line)) is not None:
+                    own = _own_line(program, line)
+                    if own is not None and not own.startswith(_SYSTEM):
                         return own
-    return None
+                    of_library = of_library or own
+    return of_library
 
 
 def _is_own(line: str) -> bool:
