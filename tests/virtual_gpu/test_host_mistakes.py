@@ -201,6 +201,8 @@ def test_refused_copies_and_frees_have_their_errors_and_are_findings(program: Pa
     assert [line for line in done.stdout.splitlines() if line.startswith("cuda")] == [*directions, *frees]
     assert f"{line_of('swapped')}: " in done.stdout
     for words in (
+        "copy direction (advice): the source",
+        "copy direction (advice): the target",
         "refused call: cudaMemcpy is refused (cudaErrorInvalidValue): the target",
         "it should be cudaMemcpyDeviceToHost",
         "a variable of the device is copied by cudaMemcpyToSymbol",

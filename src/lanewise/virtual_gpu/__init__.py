@@ -10,7 +10,8 @@ How it is built:
   from the methods.
 - Device addresses are host addresses. Memory that a kernel may access is entered into the machine's address
   book under its own address: nothing is copied, and a pointer inside a struct or in another array is valid on
-  both sides. Bounds are checked as in every launch.
+  both sides. Bounds are checked as in every launch. Programs in C get other addresses for device memory,
+  which host code cannot follow (`driver/reserved_addresses.py`); the book leads from them to the bytes.
 - A launch is `module["k"][grid, block](…)`, as `launch.py` makes it. So the commands `run` and `check`, the
   pytest plugin and every other watcher of launches see those of the virtual GPU as well.
 - Work on a stream runs at once, in the thread of the caller: one of the orders that CUDA allows.

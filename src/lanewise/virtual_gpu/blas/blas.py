@@ -141,7 +141,7 @@ class Blas(LightCalls):
         return self.settings(blas).math_mode
 
     def cublasSetPointerMode_v2(self, blas: Handle, mode: I32) -> None:
-        """Set where scalars lie; addresses of the device are addresses of the host."""
+        """Set where scalars lie; their addresses say it themselves."""
         self.settings(blas).pointer_mode = mode
 
     def cublasGetPointerMode_v2(self, blas: Handle) -> Annotated[I32, "mode", 1]:

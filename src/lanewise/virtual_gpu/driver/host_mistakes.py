@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from lanewise.machine.checker.report import Finding
@@ -25,13 +25,29 @@ class HostMistakes:
         return list(self._found.values())
 
     def add(
-        self, kind: str, message: str, mend: str, line: str | None, address: int | None = None
+        self,
+        kind: str,
+        message: str,
+        mend: str,
+        line: str | None,
+        address: int | None = None,
+        severity: Literal["error", "advice"] = "error",
     ) -> Finding:
         """Note a mistake of a line of the program; return it as a finding."""
         from lanewise.machine.checker.report import Finding
 
         name, _, number = (line or "").rpartition(":")
         quote = linecache.getline(name, int(number)).strip() if name else ""
-        finding = Finding(kind, message, int(number or 0), "", line, address=address, mend=mend, quote=quote)
+        finding = Finding(
+            kind,
+            message,
+            int(number or 0),
+            "",
+            line,
+            address=address,
+            severity=severity,
+            mend=mend,
+            quote=quote,
+        )
         with self._lock:
             return self._found.setdefault((kind, line or message), finding)

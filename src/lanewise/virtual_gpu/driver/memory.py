@@ -305,7 +305,7 @@ class Memory:
             raise DriverError(Result.INVALID_VALUE, self._why_not_there(place))
         if size and (place < GUARD or (known is None and not _is_mapped(place, size))):
             raise DriverError(Result.INVALID_VALUE, f"{place:#x} is the address of no memory")
-        return as_bytes(self.host_address(place), size)
+        return as_bytes(place if known is None else known.host + place - known.first, size)
 
     def _why_not_there(self, place: int) -> str:
         """Return why nothing is at a reserved address, in words."""

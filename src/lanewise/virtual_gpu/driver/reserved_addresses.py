@@ -9,6 +9,7 @@ import ctypes
 import mmap
 import os
 import threading
+from bisect import bisect_right, insort
 from functools import cache
 
 from lanewise.jit.host_memory import Bytes
@@ -21,7 +22,7 @@ FIXED = 0x10  # MAP_FIXED
 _FAILED = ctypes.c_size_t(-1).value
 #: Addresses of freed memory that stay reserved, so that nothing else gets them soon: 1 TiB of 128.
 _MOST_FREED_BYTES = 1 << 40
-MOST_FREED = 4096
+MOST_FREED = 128
 
 
 @cache
@@ -64,11 +65,14 @@ class ReservedAddresses:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         #: What the system mapped, by the address that was given out; of what was freed lately, too.
         self._mapped: dict[int, tuple[int, int]] = {}
         self._freed: dict[int, tuple[int, int]] = {}
         self._freed_bytes = 0
+        #: Where all of these begin, in order, and their bytes.
+        self._starts: list[int] = []
+        self._sizes: dict[int, int] = {}
         #: The bytes of what leads to memory, by its first address.
         self._shared: dict[int, int] = {}
 
@@ -79,6 +83,8 @@ class ReservedAddresses:
         start = map_memory(0, whole, NO_ACCESS, RESERVING)
         with self._lock:
             self._mapped[start + guard] = start, whole
+            insort(self._starts, start)
+            self._sizes[start] = whole
         return start + guard
 
     def share(self, size: int, guard: int) -> tuple[int, Bytes]:
@@ -107,8 +113,9 @@ class ReservedAddresses:
 
     def has(self, place: int) -> bool:
         """Return whether an address is reserved, or was until lately."""
-        ranges = (*list(self._mapped.values()), *list(self._freed.values()))
-        return any(start <= place < start + size for start, size in ranges)
+        with self._lock:
+            at = bisect_right(self._starts, place) - 1
+            return at >= 0 and place < self._starts[at] + self._sizes[self._starts[at]]
 
     def keep_again(self, first: int) -> None:
         """Reserve addresses again that were given back: a graph has its memory at the same address."""
@@ -131,4 +138,6 @@ class ReservedAddresses:
             while self._freed_bytes > _MOST_FREED_BYTES or len(self._freed) > MOST_FREED:
                 start, size = self._freed.pop(next(iter(self._freed)))
                 self._freed_bytes -= size
+                self._starts.remove(start)
+                del self._sizes[start]
                 unmap_memory(start, size)

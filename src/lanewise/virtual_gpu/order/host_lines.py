@@ -23,6 +23,8 @@ _FRAME = struct.Struct("<QQ")
 #: A function that nvcc writes for a launch, and the kernel's own name in it.
 _STUB = re.compile(r"__device_stub_(_\w+)")
 _SECONDS = 60
+#: Where the headers of the system are, those of C++ among them.
+_SYSTEM = ("/usr/include/", "/usr/lib/", "/usr/local/include/")
 #: The file that nvcc writes of a source file, and a line.
 _WRITTEN_BY_NVCC = re.compile(r"_(\w+)\.cudafe1\.cpp:(\d+)$")
 
@@ -80,22 +82,25 @@ def current_frame() -> int:
     return call.frame if call is not None else 0
 
 
+@cache
+def _own_memory(process: int) -> int:
+    """Return the file of the memory of this process, which stays open; a forked process has its own."""
+    return os.open(f"/proc/{process}/mem", os.O_RDONLY)
+
+
 def _return_addresses(call: NativeCall) -> Iterator[int]:
     """Yield the addresses that a call and its callers return to; code without frame pointers ends it."""
     yield call.return_address
-    frame = call.frame
-    with Path("/proc/self/mem").open(
-        "rb", buffering=0
-    ) as memory:  # a wrong address is an error, and no crash
-        for _ in range(_FRAMES):
-            try:
-                outer, address = _FRAME.unpack(os.pread(memory.fileno(), _FRAME.size, frame))
-            except (OSError, OverflowError, struct.error):
-                return
-            yield address
-            if outer <= frame:
-                return
-            frame = outer
+    frame, memory = call.frame, _own_memory(os.getpid())
+    for _ in range(_FRAMES):
+        try:  # a wrong address is an error, and no crash
+            outer, address = _FRAME.unpack(os.pread(memory, _FRAME.size, frame))
+        except (OSError, OverflowError, struct.error):
+            return
+        yield address
+        if outer <= frame:
+            return
+        frame = outer
 
 
 @cache
@@ -165,13 +170,16 @@ def line_of_frames(instruction: int, frames: Sequence[int]) -> str | None:
 
     `frames` are the addresses that functions return to, the innermost first.
     """
+    of_library: str | None = None
     for address in (instruction + 1, *frames):  # of a call, the address behind it is known
         for program in _PROGRAMS:
             if program.base <= address < program.end:
                 for _, line in _lines_at(program.file, address - 1 - program.base):
-                    if (own := _own_line(program, line)) is not None:
+                    own = _own_line(program, line)
+                    if own is not None and not own.startswith(_SYSTEM):
                         return own
-    return None
+                    of_library = of_library or own
+    return of_library
 
 
 def _is_own(line: str) -> bool:

@@ -26,6 +26,8 @@ _ADDRESS_AT = 16
 #: Where ucontext_t has the address of the instruction, and on x86-64 what the processor says of the access.
 _INSTRUCTION_AT = {"x86_64": 40 + 8 * 16, "aarch64": 176 + 8 * 33}
 _ERROR_AT, _IS_WRITE = 40 + 8 * 19, 2
+#: Bytes before a block of the heap that free() looks at.
+_BLOCK_HEADER = 16
 #: The most frames of a stack that are looked at.
 _FRAMES = 96
 
@@ -120,7 +122,9 @@ def _words(memory: Memory, place: int, verb: str) -> tuple[str, str]:
     if known is not None and (freed_at is not None or not known.is_device):
         return f"host code {verb} {what}: {dies}", "stay inside the memory, and use it before it is freed"
     message = f"host code {verb} {what}: only kernels can; {dies}"
-    if verb == "writes":
+    if known is not None and -_BLOCK_HEADER <= place - known.first < 0:
+        mend = "give memory of cudaMalloc back by cudaFree, not by free() or delete"
+    elif verb == "writes":
         mend = "write to host memory and copy that with cudaMemcpy(…, cudaMemcpyHostToDevice)"
     elif verb.startswith("lets"):
         mend = "pass the address of a variable of the host, and copy what it gets to the device"

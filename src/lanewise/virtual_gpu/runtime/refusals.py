@@ -78,6 +78,7 @@ class Refusals:
 
 #: Kinds of copies (cudaMemcpyKind): which of target and source they say to be on the device.
 _ON_DEVICE = {0: (), 1: ("target",), 2: ("source",), 3: ("target", "source"), 4: ()}
+_ON_HOST = {0: ("target", "source"), 1: ("source",), 2: ("target",), 3: (), 4: ()}
 _DIRECTIONS = ("HostToHost", "HostToDevice", "DeviceToHost", "DeviceToDevice", "Default")
 
 
@@ -121,4 +122,16 @@ def require_legal(
                 Result.INVALID_VALUE,
                 f"the {side} {place:#x} is host memory, and the direction cudaMemcpy{_DIRECTIONS[kind]} says "
                 f"that the {side} is on the device{mended}",
+            )
+    for side in _ON_HOST[kind]:
+        place = words.get(side)
+        if place is not None and driver.mistakes.are_reported and driver.memory.is_on_device(place):
+            driver.mistakes.add(
+                "copy direction",
+                f"the {side} {place:#x} is memory of the device, and cudaMemcpy{_DIRECTIONS[kind]} says that "
+                "it is on the host: CUDA leaves undefined what happens (an H200 copies)",
+                "name the direction that the addresses have, or cudaMemcpyDefault",
+                host_line(),
+                place,
+                "advice",
             )
