@@ -74,6 +74,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "@ of blocks": (lambda: TILE @ lib.quantize(TILE, "mxfp8"), ValueError, "multiplied by lw.matmul(a, b)"),
     "a sparse matrix's T": (lambda: lib.sparsify(TILE).T, AttributeError, "lw.sparsify(b.T)"),
     "a sparse matrix as an array": (lambda: lib.sparsify(TILE).toarray(), AttributeError, "has dense()"),
+    "items of a quantized matrix": (lambda: lib.quantize(TILE)[0], TypeError, "a quantized one dequantize()"),
     "blocks transposed": (lambda: lib.quantize(TILE, "mxfp8").T, AttributeError, "lw.quantize(w.T)"),
     "a quantized a": (lambda: lib.matmul(lib.quantize(TILE), TILE), ValueError, "is the b of lw.matmul"),
     "show a picture": (lambda: lib.draw.show(MMA), AttributeError, 'save(thing, "picture.svg") draws it'),
