@@ -58,7 +58,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "pointer in parentheses": (lambda: lib.Ptr(lib.f32), TypeError, "an example: Ptr[f16, 16]"),
     "box first": (lambda: lib.tensor_map((64, 64), TILE), ValueError, "lw.tensor_map(array, box)"),
     "select": (lambda: lib.select, AttributeError, "where(condition, a, b)"),
-    "a command": (lambda: lib.explore(double), AttributeError, "`lanewise explore` in a shell"),
+    "a command": (lambda: lib.explain(MMA), AttributeError, "`lanewise explain` in a shell"),
     "mm": (lambda: lib.mm, AttributeError, "matmul multiplies arrays"),
     "of the layout algebra": (lambda: lib.composition, AttributeError, "lanewise.layout.composition"),
     "one finding": (lambda: checked().finding, AttributeError, "did you mean findings?"),
