@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +47,11 @@ class MatrixInTwoArrays(Suggests, ABC):
     INSTEAD: ClassVar = OF_OPERANDS
     __array_ufunc__ = None  # NumPy leaves the operator @ to this class
     __matmul__ = __rmatmul__ = multiplied_by_matmul
+
+    if not TYPE_CHECKING:  # a checker knows that it has no items
+
+        def __getitem__(self, index: object) -> NoReturn:
+            raise TypeError(f"{type(self).__name__} has no items: {OF_OPERANDS['toarray']}")
 
     def __init__(self, shape: tuple[int, int], fmt: Format, kind: tuple[object, ...]) -> None:
         #: The shape of the matrix with its zeros.

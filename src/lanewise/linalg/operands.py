@@ -383,7 +383,7 @@ OF_OPERANDS = {
     "T": "transpose the matrix before: lw.sparsify(b.T), lw.quantize(w.T)",
     **dict.fromkeys(
         ("toarray", "todense", "numpy", "to_dense", "dense", "dequantize"),
-        "a sparse matrix has dense(), a quantized one dequantize()",
+        "a sparse matrix has dense(), a quantized one dequantize(), which return an array",
     ),
     "dtype": "format is the type of its elements",
 }

@@ -184,8 +184,9 @@ def same_register_layout(a: Operand, b: Operand) -> bool:
 
 def full_fragment(operand: Operand, value: object) -> Fragment:
     """Return a fragment with one value in every element."""
+    builder = current()
     if operand.where != "registers":
-        raise current().error(
+        raise builder.error(
             f"{operand.title} lies in {operand.where}, not in registers: the accumulator of a tcgen05.mma is "
             "lw.tmem.alloc(columns).accumulator(mma), and mma(a, b, acc, accumulate=False) begins with zeros"
         )
