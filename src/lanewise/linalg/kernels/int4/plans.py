@@ -39,15 +39,18 @@ _AT_ONCE = {
     (8, 1): 4, (16, 1): 4, (32, 1): 3, (64, 1): 2, (128, 1): 2,
     (8, 2): 3, (16, 2): 3, (32, 2): 2, (64, 2): 2, (128, 2): 1, (256, 2): 1,
 }  # fmt: skip
+#: Rows from which on there may be several rows of tiles.
+_MANY_ROWS = 128
 #: Blocks that share K.
 _PARTS = (1, 2, 3, 4, 6, 8)
-# Microseconds on an H200, fitted to 1,013 products of ten layers with 8 to 1024 rows: they are off by 5 %.
+# Microseconds on an H200, fitted to products of ten layers with 8 to 1024 rows, on which they are off by 5 %
+# (benchmarks/results/h200_int4_plans.json).
 #: A stage of a block that is alone: in all, for each row, and for a second tile of columns.
-_LATENCY, _ROW_LATENCY, _SECOND_LATENCY = 0.225, 0.0026, 0.062
-#: What a tile of columns takes of its multiprocessor for a stage: in all, and for each row.
-_TILE, _ROW = 0.145, 0.0019
+_LATENCY, _ROW_LATENCY, _SECOND_LATENCY = 0.219, 0.00265, 0.126
+#: What a stage takes of its multiprocessor: for a tile of columns, for each row of it, and to load a row.
+_TILE, _ROW, _LOAD = 0.138, 0.0017, 0.00034
 #: Adding the sums of a cluster: in all, and for each row of a tile of columns. To begin with further blocks.
-_EXCHANGE, _ROW_EXCHANGE, _WAVE = 0.66, 0.0056, 1.5
+_EXCHANGE, _ROW_EXCHANGE, _WAVE = 0.83, 0.0037, 1.33
 
 
 def tile_of(m: int, n: int, chunks: int) -> Tile:
@@ -59,8 +62,11 @@ def tile_of(m: int, n: int, chunks: int) -> Tile:
 
 
 def candidates(m: int, n: int) -> Iterator[Tile]:
-    """Yield divisions: all blocks run at the same time if they share K, else it does not pay."""
+    """Yield divisions. All blocks run at the same time if they share K, else it does not pay; nor do several
+    rows of small tiles, each of which unpacks all weights."""
     for (rows, tiles), at_once in _AT_ONCE.items():
+        if rows < min(m, _MANY_ROWS):
+            continue
         for split in _PARTS:
             tile = Tile(rows, tiles, split, at_once)
             if split == 1 or tile.blocks(m, n) <= tile.multiprocessors * at_once:
@@ -70,7 +76,7 @@ def candidates(m: int, n: int) -> Iterator[Tile]:
 def _microseconds(tile: Tile, m: int, n: int, chunks: int) -> float:
     """Return the time of a product, but for what all divisions take."""
     alone = _LATENCY + _ROW_LATENCY * tile.rows + _SECOND_LATENCY * (tile.tiles - 1)
-    busy = tile.tiles * (_TILE + _ROW * tile.rows)
+    busy = tile.tiles * (_TILE + _ROW * tile.rows) + _LOAD * tile.rows
     waves, rest = divmod(tile.blocks(m, n), tile.multiprocessors * tile.at_once)
     stage = waves * max(tile.at_once * busy, alone)
     if rest:
