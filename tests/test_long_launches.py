@@ -15,13 +15,13 @@ from lanewise.launch import LongLaunch
 
 
 @lw.kernel
-def waits(x: lw.Ptr[lw.i32]):
+def waits(x: lw.Ptr[lw.i32]) -> None:
     while x[0] == 0:
         pass
 
 
 @lw.kernel
-def ends(x: lw.Ptr[lw.i32]):
+def ends(x: lw.Ptr[lw.i32]) -> None:
     x[0] = 1
 
 

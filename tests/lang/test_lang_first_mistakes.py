@@ -356,7 +356,8 @@ def test_identities_that_python_knows() -> None:
 
 # objects of Python that a branch or loop of the kernel changes ----------------------------------------------
 
-TABLE, LOG, NUMBERS = np.zeros(4), [], [1, 2, 3]
+LOG: list[str] = []
+TABLE, NUMBERS = np.zeros(4), [1, 2, 3]
 
 
 @lw.kernel
