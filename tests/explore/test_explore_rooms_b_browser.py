@@ -136,7 +136,7 @@ def test_a_step_is_drawn_at_once(room: Any) -> None:
               return Math.min(...times); // others may use the processor too
             }"""
         )
-        assert milliseconds < 200, (example, milliseconds)
+        assert milliseconds < 100, (example, milliseconds)
 
 
 def test_a_wrong_swizzle_is_seen(room: Any) -> None:
