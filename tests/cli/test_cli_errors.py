@@ -86,8 +86,8 @@ BAD = [
     (["explain", WGMMA, "--lane", "128"], ["lane 128", "0 to 127"]),
     (["plan", "4096x4096"], ["Write `lanewise plan M N K`."]),
     (["plan", "4096"], ["Missing argument", "Write `lanewise plan M N K`."]),
-    (["check", "kernel.cu", "--kernel", "mm"], ["No such option: --kernel. Did you mean --entry?"]),
-    (["run", "kernel.cu", "--kernel", "mm"], ["No such option: --kernel. Did you mean --entry?"]),
+    (["check", "kernel.cu", "--kernel", "mm"], ["No such option", "--kernel", "Did you mean --entry?"]),
+    (["run", "kernel.cu", "--kernel", "mm"], ["No such option", "--kernel", "Did you mean --entry?"]),
     (["run", "kernel.cu", "--blok", "32"], ["--block"]),
     (["check", "mine.ipynb"], ["mine.ipynb is a notebook", "lw.check(kernel[grid, block], …)"]),
     (
