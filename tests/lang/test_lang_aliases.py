@@ -413,9 +413,9 @@ READ = """
 @pytest.mark.parametrize(
     "body",
     [
-        "vec[i] = reads()",
-        "if lane > i:\n            vec[i] = reads()",
-        "while reads() > i:\n            vec[i] = n",
+        "vec[32 * i + lane] = reads()",
+        "if lane > i:\n            vec[32 * i + lane] = reads()",
+        "while reads() > i:\n            vec[32 * i + lane] = n",
     ],
 )
 def test_what_a_loop_only_reads_is_moved_nowhere(body: str, tmp_path: Path) -> None:
