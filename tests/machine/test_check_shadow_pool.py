@@ -37,6 +37,57 @@ ACCESSES = {
     "volatile": "ld.volatile.global.u32 %r3, [%rd0]; st.volatile.global.u32 [%rd0], %r3;",
     "release": "st.release.gpu.global.u32 [%rd0], %r0; ld.acquire.gpu.global.u32 %r3, [%rd0];",
 }
+#: Copies by TMA of 128 bytes by each block; what they leave in shadow memory is in planes of its own.
+BULK_KERNEL = """
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry access(.param .u64 data)
+{
+    .reg .b32 %r<6>; .reg .b64 %rd<4>; .reg .pred %p<3>;
+    .shared .align 128 .b8 buffer[128];
+    .shared .align 8 .b64 done;
+    ld.param.u64 %rd0, [data];
+    mov.u32 %r1, %ctaid.x;
+    mul.wide.u32 %rd1, %r1, 128;
+    add.u64 %rd0, %rd0, %rd1;
+    mov.u32 %r0, %tid.x;
+    mov.u32 %r2, buffer;
+    mov.u32 %r3, done;
+    mad.lo.u32 %r4, %r0, 4, %r2;
+    st.shared.u32 [%r4], %r0;
+    setp.ne.u32 %p0, %r0, 0;
+    @!%p0 mbarrier.init.shared.b64 [%r3], 1;
+    fence.proxy.async;
+    bar.sync 0;
+    @%p0 bra $END;
+    ACCESS
+$END:
+    ret;
+}
+"""
+BULK_ACCESSES = {
+    "bulk load and store": """
+    mbarrier.arrive.expect_tx.shared.b64 _, [%r3], 128;
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%rd0], 128, [%r3];
+$WAIT:
+    mbarrier.try_wait.parity.shared.b64 %p1, [%r3], 0;
+    @!%p1 bra $WAIT;
+    cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r2], 128;
+    cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group 0;""",
+    "bulk store": """
+    cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r2], 128;
+    cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group 0;""",
+    "bulk reduction of all blocks": """
+    ld.param.u64 %rd0, [data];
+    cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%rd0], [%r2], 128;
+    cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group 0;""",
+}
+KERNELS = {name: KERNEL.replace("ACCESS", text) for name, text in ACCESSES.items()}
+KERNELS |= {name: BULK_KERNEL.replace("ACCESS", text) for name, text in BULK_ACCESSES.items()}
 
 
 @pytest.fixture
@@ -47,7 +98,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> ShadowPool:
     return made
 
 
-@pytest.mark.parametrize("kind", ACCESSES)
+@pytest.mark.parametrize("kind", KERNELS)
 @pytest.mark.parametrize("workers", [1, 3])
 def test_memory_is_zero_when_it_is_taken_again(
     kind: str, workers: int, pool: ShadowPool, monkeypatch: pytest.MonkeyPatch
@@ -55,7 +106,7 @@ def test_memory_is_zero_when_it_is_taken_again(
     """Only what was in use is cleared: the planes of these accesses, in the range that they touched."""
     monkeypatch.setattr(threads, "processors", lambda: workers)
     monkeypatch.setattr(checked_launch, "ALONE_SECONDS", 0)
-    kernel = lw.load(KERNEL.replace("ACCESS", ACCESSES[kind]))["access"]
+    kernel = lw.load(KERNELS[kind])["access"]
     data = np.zeros(32 * 64, np.uint32)
     assert lw.check(kernel[32, 32], data).ok
     sizes = [piece.words.size for piece in pool._kept]

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,9 +34,19 @@ from lanewise.machine.checker.site_table import (
 )
 from lanewise.machine.checker.steps import CheckerSteps
 from lanewise.machine.compile.compiled import Compiled, ReadyKernels
+from lanewise.machine.program.memory_accesses import LocatedAccess, watched_accesses
 from lanewise.machine.program.operands import registers_in
+from lanewise.machine.program.ops import Op
 from lanewise.machine.program.source_lines import source_line
 from lanewise.ptx import Function, Module
+
+
+class WatchedAccess(NamedTuple):
+    """An access of an instruction that is watched, and its row in the site table."""
+
+    op: Op
+    located: LocatedAccess
+    row: int
 
 
 class CheckedKernel(Compiled):
@@ -126,6 +137,15 @@ class CheckedKernel(Compiled):
     def access_sizes(self) -> AccessSizes:
         """The smallest accesses, which decide how many bytes a cell of shadow memory stands for."""
         return access_sizes(self.program)
+
+    @cached_property
+    def accesses(self) -> list[WatchedAccess]:
+        """All accesses that are watched, in the order of the program."""
+        return [
+            WatchedAccess(op, located, row)
+            for op in self.program.sites
+            for row, located in enumerate(watched_accesses(op), first_access_row(op))
+        ]
 
     @cached_property
     def counters(self) -> SiteCounters:

@@ -8,7 +8,7 @@ is the same for any number of threads.
 import sys
 import threading
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -236,9 +236,12 @@ class CheckedLaunch(Launch):
     def report(self, notes: list[str]) -> Report:
         """Return the findings and counters of all watches."""
         kernel, program = self.kernel, self.compiled.program
-        runs = sum((watch.runs for watch in self.watches), np.zeros_like(self.watches[0].runs))
-        rows = sum((watch.rows for watch in self.watches), np.zeros_like(self.watches[0].rows))
-        diverged = sum((watch.diverged for watch in self.watches), np.zeros_like(self.watches[0].diverged))
+        runs, rows, diverged = (
+            reduce(np.add, tables)
+            for tables in zip(
+                *((watch.runs, watch.rows, watch.diverged) for watch in self.watches), strict=True
+            )
+        )
         requests = [watch.last_requests for watch in self.watches]
         overlap = any(len(allocation.views) > 1 for allocation in self.allocations)
         by_line: dict[tuple[int, str], Line] = {}

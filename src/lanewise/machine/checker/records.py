@@ -582,6 +582,8 @@ class Flag(IntFlag):
     POLLS = auto()
     #: One lane makes the access for all that execute the instruction.
     BY_ONE_LANE = auto()
+    #: Of an allocation, beside the flags of other accesses to it: asynchronous operations have read it.
+    ASYNC_READS = auto()
 
 
 class ShuffleMode(IntEnum):

@@ -266,7 +266,7 @@ class Watch:
             if shadow.size:
                 planes, cells = shadow.shape
                 first, last = min(first >> shift, cells), min((last >> shift) + 8, cells)
-                begins = [plane * cells for plane in range(min(planes, _planes_in_use(flags)))]
+                begins = [plane * cells for plane in _planes_in_use(flags) if plane < planes]
                 SHADOWS.give(piece, [(start + first, start + last) for start in begins if first < last])
         SHADOWS.give_log(self.log, int(self.record[WatchRecord.now // 8]))
         self.shadows, self._pieces, self.log = [], [], self.log[:0]
@@ -284,11 +284,14 @@ def _byte_states(allocation: Allocation, kernel: CheckedKernel) -> int:
     return address(heap_of(kernel.module).track()) if allocation.first == abi.HEAP_BASE else 0
 
 
-def _planes_in_use(flags: int) -> int:
-    """Return how many planes are not zero after accesses with some flags."""
+def _planes_in_use(flags: int) -> list[ShadowPlane]:
+    """Return the planes that may not be zero after accesses with some flags."""
     if flags & Flag.STRONG_ACCESS:
-        return len(ShadowPlane)
-    return ShadowPlane.PUBLICATION if flags & Flag.READS else ShadowPlane.READ_EPOCH
+        return list(ShadowPlane)
+    used = range(ShadowPlane.READ_EPOCH)
+    reads = range(ShadowPlane.READ_EPOCH, ShadowPlane.PUBLICATION) if flags & Flag.READS else ()
+    by_async_proxy = range(ShadowPlane.ASYNC_READ_EPOCH, len(ShadowPlane)) if flags & Flag.ASYNC_READS else ()
+    return [ShadowPlane(plane) for plane in (*used, *reads, *by_async_proxy)]
 
 
 def conflict(watches: list[Watch]) -> bool:
@@ -318,10 +321,12 @@ def _accesses_conflict(watches: list[Watch], number: int) -> bool:
     shadows = [watch.shadows[number] for watch in watches]
     for start in range(firsts[1], lasts[-2], _STRETCH):
         stretch = slice(start, min(start + _STRETCH, lasts[-2]))
+        by_watch = [shadow[ShadowPlane.WRITE_EPOCH, stretch] != 0 for shadow in shadows]
+        if not any(writes.any() for writes in by_watch):
+            continue
         written = np.zeros(stretch.stop - stretch.start, bool)
         read = np.zeros_like(written)
-        for shadow in shadows:
-            writes = shadow[ShadowPlane.WRITE_EPOCH, stretch] != 0
+        for shadow, writes in zip(shadows, by_watch, strict=True):
             reads = shadow[ShadowPlane.READ_EPOCH, stretch] != 0
             if watches[0].kernel.follows_async:
                 reads |= shadow[ShadowPlane.ASYNC_READ_EPOCH, stretch] != 0

@@ -1,6 +1,6 @@
 """What a checked launch counted, as verdicts need it: instructions by line, accesses with their samples."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -11,10 +11,9 @@ from lanewise.machine import abi
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.cost.requests import Requests
 from lanewise.machine.checker.records import MOST_SAMPLE_BASES, LastRequest, SiteRow
-from lanewise.machine.checker.site_table import first_access_row
 from lanewise.machine.program.instruction_record import Size
 from lanewise.machine.program.instruction_table import MOST_ROWS
-from lanewise.machine.program.memory_accesses import LocatedAccess, watched_accesses
+from lanewise.machine.program.memory_accesses import LocatedAccess
 from lanewise.machine.program.ops import Op
 
 
@@ -35,9 +34,43 @@ class AccessCost:
     #: The bounds of the shared variable that the address was made from; both 0 if it is not known.
     lowest: int
     highest: int
-    #: Some of its requests to shared memory, and to global memory.
-    samples: Requests | None = field(repr=False, default=None)
-    global_samples: Requests | None = field(repr=False, default=None)
+    #: The LastRequest of each row, for each watch.
+    last_requests: Sequence[npt.NDArray[np.uint8]] = field(repr=False, compare=False)
+
+    @cached_property
+    def samples(self) -> Requests | None:
+        """Some of its requests to shared memory; None if there are none."""
+        return self._requests_to(shared=True)
+
+    @cached_property
+    def global_samples(self) -> Requests | None:
+        """Some of its requests to global memory; None if there are none."""
+        return self._requests_to(shared=False)
+
+    def _requests_to(self, shared: bool) -> Requests | None:
+        chosen = {key: offsets for key, offsets in sorted(self._sampled.items()) if key[0] is shared}
+        if not chosen:
+            return None
+        bits = np.array([key[1] for key in chosen], np.int64)[:, None] >> np.arange(abi.LANES)
+        by_rows = self.located.access.size in (Size.MATRIX_ROW, Size.TILE_LINE)
+        return Requests(np.array(list(chosen.values())), (bits & 1).astype(bool), self.located.size, by_rows)
+
+    @cached_property
+    def _sampled(self) -> dict[tuple[bool, int, bytes], npt.NDArray[np.int64]]:
+        """The lanes' offsets in sampled requests; by whether they are to shared memory, lanes and offsets."""
+        seen = {}
+        for requests in self.last_requests:
+            memory = requests[self.row].view(np.int64)
+            for number in range(int(memory[LastRequest.sample_count // 8])):
+                start = LastRequest.sample_offsets // 8 + number * abi.LANES
+                shared = bool(memory[LastRequest.sample_shared // 8 + number])
+                lanes = int(memory[LastRequest.sample_lanes // 8 + number]) & 0xFFFFFFFF
+                first = LastRequest.sample_bases // 8 + number * MOST_SAMPLE_BASES
+                count = int(memory[LastRequest.sample_base_count // 8 + number])
+                for base in memory[first : first + count]:
+                    offsets = memory[start : start + abi.LANES] + (base - memory[first])
+                    seen[shared, lanes, offsets.tobytes()] = offsets
+        return seen
 
 
 @dataclass(frozen=True)
@@ -68,49 +101,30 @@ class LaunchCosts:
     @cached_property
     def accesses(self) -> list[AccessCost]:
         """All accesses that were made."""
-        return list(self._accesses())
-
-    def _accesses(self) -> Iterator[AccessCost]:
-        for op in self.kernel.program.sites:
-            for row, located in enumerate(watched_accesses(op), first_access_row(op)):
-                counted = self.rows[row]
-                if not counted[SiteRow.requests // 8]:
-                    continue
-                watches = max(len(self.last_requests), 1)
-                figures = {
-                    name: int(counted[getattr(SiteRow, name) // 8])
-                    for name in ("requests", "threads", "wavefronts", "ideal", "sectors", "least_sectors")
-                }
-                bounds = {name: int(counted[getattr(SiteRow, name) // 8]) // watches for name in _BOUNDS}
-                shared, elsewhere = self._samples(row, located)
-                yield AccessCost(
-                    op, located, row, **figures, **bounds, samples=shared, global_samples=elsewhere
-                )
-
-    def _samples(self, row: int, located: LocatedAccess) -> tuple[Requests | None, Requests | None]:
-        """Return the sampled requests of a row to shared and to global memory; None where there are none."""
-        seen: dict[tuple[bool, int, bytes], npt.NDArray[np.int64]] = {}
-        for requests in self.last_requests:
-            memory = requests[row].view(np.int64)
-            for number in range(int(memory[LastRequest.sample_count // 8])):
-                start = LastRequest.sample_offsets // 8 + number * abi.LANES
-                shared = bool(memory[LastRequest.sample_shared // 8 + number])
-                lanes = int(memory[LastRequest.sample_lanes // 8 + number]) & 0xFFFFFFFF
-                first = LastRequest.sample_bases // 8 + number * MOST_SAMPLE_BASES
-                count = int(memory[LastRequest.sample_base_count // 8 + number])
-                for base in memory[first : first + count]:
-                    offsets = memory[start : start + abi.LANES] + (base - memory[first])
-                    seen[shared, lanes, offsets.tobytes()] = offsets
-        by_rows = located.access.size in (Size.MATRIX_ROW, Size.TILE_LINE)
-
-        def requests_to(shared: bool) -> Requests | None:
-            chosen = {key: lane_offsets for key, lane_offsets in sorted(seen.items()) if key[0] is shared}
-            if not chosen:
-                return None
-            bits = np.array([key[1] for key in chosen], np.int64)[:, None] >> np.arange(abi.LANES)
-            return Requests(np.array(list(chosen.values())), (bits & 1).astype(bool), located.size, by_rows)
-
-        return requests_to(shared=True), requests_to(shared=False)
+        watched, watches = self.kernel.accesses, max(len(self.last_requests), 1)
+        numbers = np.array([access.row for access in watched], np.intp)
+        counted = self.rows[numbers[:, None], [field // 8 for field in _COUNTED]].tolist()
+        return [
+            AccessCost(
+                *access,
+                *counts,
+                lowest=low // watches,
+                highest=high // watches,
+                last_requests=self.last_requests,
+            )
+            for access, (*counts, low, high) in zip(watched, counted, strict=True)
+            if counts[0]
+        ]
 
 
-_BOUNDS = ("lowest", "highest")
+#: The fields of a row that an AccessCost has, in its order.
+_COUNTED = (
+    SiteRow.requests,
+    SiteRow.threads,
+    SiteRow.wavefronts,
+    SiteRow.ideal,
+    SiteRow.sectors,
+    SiteRow.least_sectors,
+    SiteRow.lowest,
+    SiteRow.highest,
+)

@@ -14,7 +14,7 @@ from lanewise.jit.simd import Value
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.checker import records
 from lanewise.machine.checker.proxy_records import READS_VERIFIED, AsyncFlag, BarrierUse, RunView
-from lanewise.machine.checker.records import AllocationShadow, BlockWatch, ShadowPlane
+from lanewise.machine.checker.records import AllocationShadow, BlockWatch, Flag, ShadowPlane
 from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.clocks.happens_before import (
     ORDERED,
@@ -428,7 +428,9 @@ def view_allocation(view: RunView, shadow: AllocationShadow) -> bool:
     # Which part of it is accessed is not followed: all of it may be.
     shadow.accessed_from = 0
     shadow.accessed_to = shadow.size
-    shadow.flags = -1
+    shadow.flags = shadow.flags | Flag.ASYNC_READS
+    if view.flags & AsyncFlag.REDUCES != 0:  # as atomics, which keep earlier ones
+        shadow.flags = shadow.flags | Flag.STRONG_ACCESS
     view.plane = shadow.plane
     view.stride = shadow.stride
     view.shift = shadow.cell_shift
