@@ -25,17 +25,18 @@ class AccessCost:
     located: LocatedAccess
     #: Its row in the site table.
     row: int
+    #: The bounds of the shared variable that the address was made from; both 0 if it is not known.
+    lowest: int
+    highest: int
+    #: The LastRequest of each row, for each watch.
+    last_requests: Sequence[npt.NDArray[np.uint8]] = field(repr=False, compare=False)
+    # How many requests there were, and what they took in all.
     requests: int
     threads: int
     wavefronts: int
     ideal: int
     sectors: int
     least_sectors: int
-    #: The bounds of the shared variable that the address was made from; both 0 if it is not known.
-    lowest: int
-    highest: int
-    #: The LastRequest of each row, for each watch.
-    last_requests: Sequence[npt.NDArray[np.uint8]] = field(repr=False, compare=False)
 
     @cached_property
     def samples(self) -> Requests | None:
@@ -103,28 +104,13 @@ class LaunchCosts:
         """All accesses that were made."""
         watched, watches = self.kernel.accesses, max(len(self.last_requests), 1)
         numbers = np.array([access.row for access in watched], np.intp)
-        counted = self.rows[numbers[:, None], [field // 8 for field in _COUNTED]].tolist()
+        counted = self.rows[numbers[:, None], [getattr(SiteRow, name) // 8 for name in _COUNTED]].tolist()
+        bounds = self.rows[numbers[:, None], [SiteRow.lowest // 8, SiteRow.highest // 8]] // watches
         return [
-            AccessCost(
-                *access,
-                *counts,
-                lowest=low // watches,
-                highest=high // watches,
-                last_requests=self.last_requests,
-            )
-            for access, (*counts, low, high) in zip(watched, counted, strict=True)
-            if counts[0]
+            AccessCost(*access, low, high, self.last_requests, **dict(zip(_COUNTED, counts, strict=True)))
+            for access, counts, (low, high) in zip(watched, counted, bounds.tolist(), strict=True)
+            if counts[_COUNTED.index("requests")]
         ]
 
 
-#: The fields of a row that an AccessCost has, in its order.
-_COUNTED = (
-    SiteRow.requests,
-    SiteRow.threads,
-    SiteRow.wavefronts,
-    SiteRow.ideal,
-    SiteRow.sectors,
-    SiteRow.least_sectors,
-    SiteRow.lowest,
-    SiteRow.highest,
-)
+_COUNTED = ("requests", "threads", "wavefronts", "ideal", "sectors", "least_sectors")
