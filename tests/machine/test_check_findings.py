@@ -257,7 +257,18 @@ RACED = [
 
 
 #: Mends that ask for more than a statement at a line.
-BY_HAND = {"wgmma_a_registers_no_fence": "the fence has to name registers, or nvcc writes them behind it"}
+BY_HAND = {
+    "wgmma_a_registers_no_fence": "the fence has to name registers, or nvcc writes them behind it",
+    **dict.fromkeys(
+        (
+            "store_of_pending_copy",
+            "store_of_copies_one_waited",
+            "wgmma_of_tracked_copies",
+            "tracked_before_copies",
+        ),
+        "the thread that copies has to wait, and does not come to the line before which it has to",
+    ),
+}
 
 
 @pytest.mark.parametrize("pair", RACED, ids=lambda pair: pair.name)

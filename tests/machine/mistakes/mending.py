@@ -38,7 +38,7 @@ _AFTER, _MOST_TRIES = 8, 200
 _STATEMENT = re.compile(r"`([^`]+)` (?=between|after|before)")
 _THEN = re.compile(r", then `(__sync\w+\(\))`")
 _GAP = re.compile(
-    r"(between|after|before) line (\d+)(?: and line (\d+))?(?:, before (?:it|line (\d+)) comes)?"
+    r"(between|after|before) line (\d+)(?: and (?:before )?line (\d+))?(?:, before (?:it|line (\d+)) comes)?"
 )
 
 #: Of mends of a barrier that stands at the wrong place.

@@ -221,11 +221,12 @@ class ControlFlow:
     def are_of_one_iteration(self, one: Op, other: Op) -> bool:
         """Return whether two instructions are of the same iteration of a loop that was unrolled.
 
-        An iteration begins where copies of the first come after copies of the second.
+        An iteration begins where copies of what stands first come after copies of what stands behind it.
         """
         first, second = self._copies[_origin(one)], self._copies[_origin(other)]
         if first is second:
             return one.site == other.site
+        first, second = sorted((first, second), key=lambda copies: self._order[copies[0]])
         number, before, numbers = 0, one.site, {}
         for site in sorted((*first, *second), key=self._order.__getitem__):
             number += before in second and site in first
