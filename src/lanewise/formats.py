@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lanewise.engines import HOST_ARRAY, NUMBER
 from lanewise.errors import LanewiseError
-from lanewise.hints import nearest
+from lanewise.hints import Named, nearest
 from lanewise.tracebacks import short_traceback
 
 if TYPE_CHECKING:
@@ -381,12 +381,8 @@ s4 = Format("s4", 4, "int", "int4")
 u4 = Format("u4", 4, "int", "uint4", signed=False)
 b1 = Format("b1", 1, "bits", "bool", signed=False)
 
-FORMATS: dict[str, Format] = {
-    fmt.name: fmt
-    for fmt in (
-        f16, bf16, tf32, e4m3, e5m2, e3m2, e2m3, e2m1, ue8m0, ue4m3, f32, f64, s8, u8, s4, u4, b1, s32,
-    )
-}  # fmt: skip
+_ALL = (f16, bf16, tf32, e4m3, e5m2, e3m2, e2m3, e2m1, ue8m0, ue4m3, f32, f64, s8, u8, s4, u4, b1, s32)
+FORMATS: dict[str, Format] = Named("format", {fmt.name: fmt for fmt in _ALL})
 
 
 #: Names of formats in other languages and libraries, in lower case.

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 from lanewise.engines import FRAGMENT_OF_REGISTERS, FULL_FRAGMENT, Drawn
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, as_array
-from lanewise.hints import Suggests
 from lanewise.isa.form import stated
 from lanewise.layout import Layout
 from lanewise.layout.int_tuple import flatten
@@ -113,7 +112,7 @@ def _sum(digits: list[_Digit], axis: int, extents: dict[str, int]) -> str:
 
 
 @dataclass(frozen=True, repr=False)
-class Operand(Drawn, Suggests):
+class Operand(Drawn):
     """One operand: a matrix of `rows` × `cols` elements and where the threads hold them.
 
     `layout` maps (thread, value) to the flat column-major index of the matrix (of its transpose for B, as

@@ -290,17 +290,22 @@ class Trace(Suggests):
 
         The name ends in .html or .htm; what is there and is no file, such as /dev/stdout, has any name.
         """
-        if Path(path).suffix not in (".html", ".htm") and (Path(path).is_file() or not Path(path).exists()):
-            raise LanewiseError(
-                f"{path}: a trace is saved as .html; trace.to_perfetto writes .json for Perfetto"
-            )
+        _check_ending(
+            path, (".html", ".htm"), "a trace is saved as .html; trace.to_perfetto writes .json for Perfetto"
+        )
         from lanewise.traces.page import page
 
         return _written(path, page(self._recording))
 
     @short_traceback
     def to_perfetto(self, path: str | Path) -> Path:
-        """Write a file that Perfetto (ui.perfetto.dev) and chrome://tracing show: a track for each warp."""
+        """Write a file that Perfetto (ui.perfetto.dev) and chrome://tracing show: a track for each warp.
+
+        The name ends in .json or .trace, or has no ending.
+        """
+        _check_ending(
+            path, (".json", ".trace", ""), "Perfetto's traces are saved as .json; trace.save writes .html"
+        )
         from lanewise.traces.perfetto import perfetto
 
         return _written(path, perfetto(self._recording, self.copies))
@@ -339,6 +344,12 @@ class Trace(Suggests):
 
     def __repr__(self) -> str:
         return f"<{self}>"
+
+
+def _check_ending(path: str | Path, endings: tuple[str, ...], allowed: str) -> None:
+    """Raise an error unless the name of a file ends as it should; what is there and is no file may not."""
+    if Path(path).suffix not in endings and (Path(path).is_file() or not Path(path).exists()):
+        raise LanewiseError(f"{path}: {allowed}")
 
 
 def _written(path: str | Path, text: str) -> Path:

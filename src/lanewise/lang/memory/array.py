@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format
@@ -65,6 +65,10 @@ class Array(Node):
 
     __slots__ = ("layout", "pointer")
     CHILDREN = ("pointer",)
+    INSTEAD: ClassVar = Node.INSTEAD | dict.fromkeys(
+        ("reshape", "flatten", "ravel", "T", "transpose"),
+        "lw.tensor(array.pointer, layout) is the same memory under another layout",
+    )
 
     def __init__(self, pointer: Pointer, layout: Any) -> None:
         self.pointer, self.layout = pointer, layout
