@@ -11,6 +11,7 @@ import lanewise.disk_cache as _disk_cache  # noqa: F401 (first: it notes when th
 from lanewise import providers as _providers  # noqa: F401 (connects the rooms; loads none of them)
 from lanewise.errors import IllegalInstruction, LanewiseError
 from lanewise.formats import FORMATS, Format, format_of
+from lanewise.hints import at_caller as _at_caller
 from lanewise.isa import ARCHS, FAMILIES, Holder, Instruction, Operand, instruction, instructions
 from lanewise.layout import ComposedLayout, Layout, Swizzle, Tensor, make_layout
 
@@ -203,6 +204,7 @@ __all__ = [
 ]
 
 
+@_at_caller
 def __getattr__(name: str) -> object:
     room = _LATER.get(name)
     if room is None:  # everything else that is here is of the kernel language

@@ -416,6 +416,7 @@ AMBIGUOUS: dict[str, tuple[str, ...]] = {
 }
 
 
+@short_traceback
 def format_of(what: str | Format | npt.DTypeLike) -> Format:
     """Return the format of a name, such as bf16 or half, or of a dtype of NumPy or torch: float16 is f16.
 

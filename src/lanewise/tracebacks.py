@@ -132,6 +132,15 @@ def short_functions(room: str) -> None:
             setattr(module, name, short[value])
 
 
+def short_methods(owner: _Class) -> _Class:
+    """Return a class whose public methods, items and calls have short tracebacks: a decorator."""
+    for name, method in vars(owner).copy().items():
+        is_public = not name.startswith("_") or name in ("__call__", "__getitem__")
+        if is_public and isinstance(method, FunctionType) and _IS_SHORT not in vars(method):
+            type.__setattr__(owner, name, short_traceback(method))
+    return owner
+
+
 def short_constructor(made: _Class) -> _Class:
     """Return a class whose constructor has short tracebacks: a decorator."""
     type.__setattr__(made, "__init__", short_traceback(made.__dict__["__init__"]))
