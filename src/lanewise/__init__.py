@@ -11,7 +11,6 @@ import lanewise.disk_cache as _disk_cache  # noqa: F401 (first: it notes when th
 from lanewise import providers as _providers  # noqa: F401 (connects the rooms; loads none of them)
 from lanewise.errors import IllegalInstruction, LanewiseError
 from lanewise.formats import FORMATS, Format, format_of
-from lanewise.hints import at_caller as _at_caller
 from lanewise.isa import ARCHS, FAMILIES, Holder, Instruction, Operand, instruction, instructions
 from lanewise.layout import ComposedLayout, Layout, Swizzle, Tensor, make_layout
 
@@ -204,7 +203,6 @@ __all__ = [
 ]
 
 
-@_at_caller
 def __getattr__(name: str) -> object:
     room = _LATER.get(name)
     if room is None:  # everything else that is here is of the kernel language
@@ -212,7 +210,11 @@ def __getattr__(name: str) -> object:
         if name.startswith("_") or name not in import_module("lanewise.lang").__all__:
             # without an object Python adds no hint of its own to the one that is there
             message = f"module 'lanewise' has no attribute {name!r}{_meant(name)}"
-            raise AttributeError(message, name=name, obj=None)
+            try:
+                raise AttributeError(message, name=name, obj=None)
+            except AttributeError as error:
+                error.__traceback__ = None  # the line of the caller is the last one that is shown
+                raise
     module = import_module(f"lanewise.{room or name}")
     value = getattr(module, name) if room else module
     globals()[name] = value
