@@ -32,7 +32,7 @@ from lanewise.layout import (
     suffix_product,
 )
 from lanewise.layout.int_tuple import Nested
-from lanewise.tracebacks import shorten
+from lanewise.tracebacks import short_traceback
 
 #: The alignment in bytes of a declared array: vector loads and ldmatrix need 16, WMMA 32.
 _ALIGNMENT = 32
@@ -73,15 +73,8 @@ class Array(Node):
     def __init__(self, pointer: Pointer, layout: Any) -> None:
         self.pointer, self.layout = pointer, layout
 
+    @short_traceback
     def __class_getitem__(cls, what: object) -> ArrayType:
-        try:
-            return cls._annotation(what)
-        except LanewiseError as error:
-            shorten(error)
-            raise
-
-    @classmethod
-    def _annotation(cls, what: object) -> ArrayType:
         """Return the type that an annotation names."""
         dtype, layout = what if isinstance(what, tuple) and len(what) == 2 else (what, None)
         if not isinstance(dtype, Format) or layout is None:
