@@ -182,7 +182,7 @@ class Step:
         rows = np.flatnonzero(generic)
         generic = generic[rows]
         space = space_of(int(generic[0])) if len(generic) else located.space
-        window = int(generic[0]) - _offset(int(generic[0])) if len(generic) else 0
+        window = WINDOWS.get(space, 0) if len(generic) else 0
 
         def elements(before: bool) -> AnyArray:
             raw = np.ascontiguousarray(log.bytes_of(self.entry, logged, before)[rows])
@@ -355,8 +355,3 @@ def _elements(raw: npt.NDArray[np.uint8], op: Op, size: Size) -> AnyArray:
     if raw.shape[1] % dtype.itemsize or not raw.shape[1]:
         return raw
     return raw.view(dtype)
-
-
-def _offset(generic: int) -> int:
-    """Return an address in its own state space."""
-    return generic - WINDOWS.get(space_of(generic), 0)
