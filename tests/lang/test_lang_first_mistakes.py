@@ -658,6 +658,7 @@ def reshaped_array(x: lw.Ptr[lw.f32]):
             "recast takes a layout or a swizzle first, not 32",
         ),
         (lambda: UNTYPED.layout.upcast(3, ROWS), "upcast takes a layout or a swizzle first, not 3"),
+        (lambda: UNTYPED.layout.make_tensor(X, ROWS)[5, 9], "coordinate 5 is outside 4: 0 to 3 are inside"),
         (lambda: UNTYPED.Swizzle(3, 3), "shift is missing"),
         (lambda: UNTYPED.atom("SM80_16x8x16"), "nearest are SM80_16x8x16_"),
         (lambda: UNTYPED.atom("SM80_16x8x16"), "`lanewise atoms SM80_16x8x16` lists the"),
