@@ -210,7 +210,11 @@ def __getattr__(name: str) -> object:
         if name.startswith("_") or name not in import_module("lanewise.lang").__all__:
             # without an object Python adds no hint of its own to the one that is there
             message = f"module 'lanewise' has no attribute {name!r}{_meant(name)}"
-            raise AttributeError(message, name=name, obj=None)
+            try:
+                raise AttributeError(message, name=name, obj=None)
+            except AttributeError as error:
+                error.__traceback__ = None  # the line of the caller is the last one that is shown
+                raise
     module = import_module(f"lanewise.{room or name}")
     value = getattr(module, name) if room else module
     globals()[name] = value
@@ -244,6 +248,8 @@ _ELSEWHERE = {
 @_cache
 def _meant(name: str) -> str:
     """Return a hint for a name that is not there: CUDA's threadIdx is thread_idx, and half is f16."""
+    import re
+
     from lanewise.formats import AMBIGUOUS, SPELLINGS
     from lanewise.hints import nearest
 
@@ -251,6 +257,10 @@ def _meant(name: str) -> str:
         return f"; {_ELSEWHERE[name]}"
     lower = name.lower()
     formats = AMBIGUOUS.get(lower) or [SPELLINGS[spelling] for spelling in (lower,) if spelling in SPELLINGS]
+    integer = re.fullmatch(r"(u?)int(\d+)", name)
+    if integer:  # of which the kernel language has types of its own
+        own = f"{integer[1] or 'i'}{integer[2]}"
+        formats = [*((own,) if own in import_module("lanewise.lang").__all__ else ()), *formats]
     if formats:
         return f"; did you mean {' or '.join(formats)}?"
     if name.endswith("__"):  # what tools ask every module for

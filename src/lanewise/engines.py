@@ -15,6 +15,7 @@ from collections.abc import Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 
 from lanewise.errors import LanewiseError
+from lanewise.hints import Suggests
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -195,7 +196,7 @@ THREAD_SLICE: EntryPoint[Callable[[Any, object], object]] = EntryPoint("slice ti
 NUMBER: EntryPoint[Callable[[Any, object], object]] = EntryPoint("number")
 
 
-class Drawn:
+class Drawn(Suggests):
     """An object with a picture: a notebook shows it, and it prints itself as LaTeX."""
 
     __slots__ = ()

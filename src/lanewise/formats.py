@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lanewise.engines import HOST_ARRAY, NUMBER
 from lanewise.errors import LanewiseError
-from lanewise.hints import nearest
-from lanewise.tracebacks import short_traceback
+from lanewise.hints import Named, nearest
+from lanewise.tracebacks import short_methods, short_traceback
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,6 +42,7 @@ def as_array(values: object, what: str) -> AnyArray:
         raise LanewiseError(f"{what}: what was given is not an array ({error})") from None
 
 
+@short_methods
 @dataclass(frozen=True, repr=False)
 class Format:
     """A number format: what its bits mean, and how arrays are converted to and from it exactly.
@@ -139,7 +140,6 @@ class Format:
         """The smallest positive number (1 for integers)."""
         return 1 if self.kind != "float" else 2.0 ** (self.emin - self.mantissa_bits)
 
-    @short_traceback
     def decode(self, bits: npt.ArrayLike) -> AnyArray:
         """Return the exact values of raw words, as float64 for floats and int64 for integers and bits.
 
@@ -170,7 +170,6 @@ class Format:
             values = np.where(code > self._max_code + self.has_inf, np.nan, values)
         return np.copysign(values, np.where(words >> (self.bits - 1), -1.0, 1.0)) if self.signed else values
 
-    @short_traceback
     def encode(self, values: npt.ArrayLike, *, saturate: bool = False) -> Words:
         """Return the raw words of the nearest representable numbers (ties to even).
 
@@ -215,7 +214,6 @@ class Format:
             code |= np.signbit(numbers).astype(np.int64) << self._magnitude_bits
         return (code << self.ignored_low_bits).astype(self.word_dtype)
 
-    @short_traceback
     def to_bits(self, array: npt.ArrayLike) -> Words:
         """Return the raw words of an array of this format's dtype, one word for each element.
 
@@ -237,7 +235,6 @@ class Format:
             words = words & self.word_dtype.type((1 << self.bits) - 1)
         return words
 
-    @short_traceback
     def from_bits(self, words: npt.ArrayLike) -> AnyArray:
         """Return the array of this format's dtype that has the given raw words.
 
@@ -249,7 +246,6 @@ class Format:
         raw = self._words(words)
         return np.ascontiguousarray(raw).view(self.dtype).reshape(raw.shape)
 
-    @short_traceback
     def array(self, values: npt.ArrayLike, *, saturate: bool = False) -> AnyArray:
         """Return the array of this format's dtype with the numbers nearest to `values`, ties to even.
 
@@ -381,12 +377,8 @@ s4 = Format("s4", 4, "int", "int4")
 u4 = Format("u4", 4, "int", "uint4", signed=False)
 b1 = Format("b1", 1, "bits", "bool", signed=False)
 
-FORMATS: dict[str, Format] = {
-    fmt.name: fmt
-    for fmt in (
-        f16, bf16, tf32, e4m3, e5m2, e3m2, e2m3, e2m1, ue8m0, ue4m3, f32, f64, s8, u8, s4, u4, b1, s32,
-    )
-}  # fmt: skip
+_ALL = (f16, bf16, tf32, e4m3, e5m2, e3m2, e2m3, e2m1, ue8m0, ue4m3, f32, f64, s8, u8, s4, u4, b1, s32)
+FORMATS: dict[str, Format] = Named("format", {fmt.name: fmt for fmt in _ALL})
 
 
 #: Names of formats in other languages and libraries, in lower case.
@@ -420,6 +412,7 @@ AMBIGUOUS: dict[str, tuple[str, ...]] = {
 }
 
 
+@short_traceback
 def format_of(what: str | Format | npt.DTypeLike) -> Format:
     """Return the format of a name, such as bf16 or half, or of a dtype of NumPy or torch: float16 is f16.
 

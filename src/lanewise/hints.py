@@ -3,23 +3,41 @@
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, partial
+from functools import cache, partial, wraps
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, ClassVar, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, NoReturn, ParamSpec, TypeVar, cast
 
 from lanewise.errors import LanewiseError
 
+Given = ParamSpec("Given")
 Value = TypeVar("Value")
 Method = TypeVar("Method", bound=Callable[..., object])
 #: How Python says that a call does not fit the parameters of a function.
 _MISFIT = re.compile(
-    r"[\w.<>]+\(\) (?:takes .*?(?P<most>\d+|fewer) positional arguments? but (?P<given>\d+) w\w+ given"
+    r"[\w.<>]+\(\) (?:takes .*?(?P<most>\d+|fewer) positional arguments? but (?P<given>\d+) "
+    r"(?:positional arguments? \(and \d+ keyword-only arguments?\) )?w\w+ given"
     r"|missing \d+ required (?:positional|keyword-only) arguments?: (?P<missing>.*)"
     r"|got an unexpected keyword argument '(?P<unknown>\w+)'.*)"
 )
 #: A list of names longer than this says nothing to a reader.
 _MOST_NAMES = 24
+
+
+def at_caller(function: Callable[Given, Value]) -> Callable[Given, Value]:
+    """Return a function whose own errors show the line of its caller last; those of what it calls stay."""
+
+    @wraps(function)
+    def call(*args: Given.args, **kwargs: Given.kwargs) -> Value:
+        try:
+            return function(*args, **kwargs)
+        except (AttributeError, TypeError, KeyError) as error:
+            trace = error.__traceback__
+            if trace is not None and trace.tb_next is not None and trace.tb_next.tb_next is None:
+                error.__traceback__ = None
+            raise  # which adds no frame of this function
+
+    return call
 
 
 class MisfitCall(LanewiseError, TypeError):
@@ -111,6 +129,7 @@ class Suggests:
 
     if not TYPE_CHECKING:  # a checker knows the attributes
 
+        @at_caller
         def __getattr__(self, name: str) -> NoReturn:
             owner = type(self)
             if hasattr(owner, name):  # the code of a property raised an error of its own
@@ -246,6 +265,7 @@ class _Uncalled(partial[object]):
     It is a `partial` because a call of one adds no line to a traceback.
     """
 
+    @at_caller
     def __getattr__(self, name: str) -> object:
         if hasattr(self.func, name):
             return getattr(self.func, name)
@@ -279,6 +299,7 @@ class _Value:
     __slots__ = ()
     if not TYPE_CHECKING:  # a checker knows that it is not callable
 
+        @at_caller
         def __call__(self, *_: object, **__: object) -> NoReturn:
             kind = next(base.__name__ for base in type(self).__mro__ if base.__module__ == "builtins")
             raise TypeError(f"this is a {kind}, not a method: leave out the parentheses")
@@ -297,14 +318,12 @@ class Items(_Value, list[Value]):
 # rooms, tables and files ------------------------------------------------------------------------------------
 
 
-class _Room(ModuleType):
-    """A module that says what to call instead of it."""
-
-    def __call__(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError(f"{self.__name__} is a module and is not called: {self.called_instead}")
+class Room(ModuleType):
+    """A module whose missing name is an error that says what it has, or what serves instead."""
 
     if not TYPE_CHECKING:  # a checker knows the names
 
+        @at_caller
         def __getattr__(self, name: str) -> NoReturn:
             raise AttributeError(
                 f"module {self.__name__!r} has no attribute {name!r}{instead_in_module(self, name)}",
@@ -313,19 +332,30 @@ class _Room(ModuleType):
             )
 
 
+class _NotCalled(Room):
+    """A module that says what to call instead of it."""
+
+    @at_caller
+    def __call__(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError(f"{self.__name__} is a module and is not called: {vars(self)['called_instead']}")
+
+
 def instead_in_module(module: ModuleType, name: str) -> str:
     """Return the end of a message about a name that a module of the library does not have.
 
-    The module lists its names in `__all__`; `INSTEAD` says what serves for names of other libraries.
+    The module lists its names in `__all__`; `INSTEAD`, a table or a function, says what serves for names of
+    other libraries.
     """
-    names = vars(module).get("__all__", ())
-    return instead_of(name, names, vars(module).get("INSTEAD"))
+    instead = vars(module).get("INSTEAD")
+    if callable(instead) and (meant := instead(name)):
+        return f"; {meant}"
+    return instead_of(name, vars(module).get("__all__", ()), None if callable(instead) else instead)
 
 
 def not_called(module: str, instead: str) -> None:
     """Let a call of a module of the library say what to call instead."""
     room = sys.modules[module]
-    room.__class__ = _Room
+    room.__class__ = _NotCalled
     room.__dict__["called_instead"] = instead
 
 
@@ -346,6 +376,7 @@ class Named(_Value, dict[str, Value]):
         super().__init__(values)
         self.what = what
 
+    @at_caller
     def __missing__(self, name: str) -> NoReturn:
         meant = [] if nearest(str(name), self) else names_with_words(str(name), self)
         if meant:
@@ -356,6 +387,7 @@ class Named(_Value, dict[str, Value]):
 
     if not TYPE_CHECKING:  # a checker knows that the names are no attributes
 
+        @at_caller
         def __getattr__(self, name: str) -> NoReturn:
             meant = nearest(name, self) or name
             raise AttributeError(

@@ -13,10 +13,12 @@ from typing import Any
 from warnings import warn
 
 from lanewise.errors import LanewiseError, shown
+from lanewise.hints import not_called
 from lanewise.linalg.attention import attention as _attention_on_tensors
 from lanewise.linalg.attention import axes_in_memory
 from lanewise.linalg.matmul import matmul as _on_tensors
 from lanewise.linalg.types import activation_of, format_named, product_of, result_of
+from lanewise.tracebacks import short_traceback
 
 try:
     import torch
@@ -24,6 +26,11 @@ try:
 except ImportError as error:
     raise ImportError("lanewise.torch needs PyTorch, 2.6 or newer: pip install torch") from error
 
+#: What serves in place of names of other libraries.
+INSTEAD = {
+    "linear": "matmul(x, weight.T, bias=bias) computes it, and Linear is the layer",
+    **dict.fromkeys(("compile", "backend"), "patch(model) replaces its layers, and torch.compile takes them"),
+}
 __all__ = ["Linear", "attention", "matmul", "patch", "register_sharding", "unpatch"]
 
 #: The operator's arguments after a and b, in order: keywords of `lw.matmul`, their types, what they are if
@@ -391,6 +398,7 @@ class Linear(torch.nn.Linear):
         return ", ".join([super().extra_repr(), *given])
 
 
+@short_traceback
 def patch(
     model: torch.nn.Module, *, precision: str | None = None, batch_invariant: bool = False
 ) -> torch.nn.Module:
@@ -410,6 +418,7 @@ def patch(
     return model
 
 
+@short_traceback
 def unpatch(model: torch.nn.Module) -> torch.nn.Module:
     """Give every module that `patch` changed its own product back. Returns the model."""
     for module in model.modules():
@@ -478,3 +487,8 @@ def _look_for_dtensor() -> None:
 
 
 _look_for_dtensor()
+
+
+not_called(
+    __name__, "lanewise.torch.matmul(a, b) multiplies tensors, lanewise.torch.patch(model) patches layers"
+)

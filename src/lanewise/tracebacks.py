@@ -7,10 +7,12 @@ is kept for a mistake in lanewise itself (InternalError), and where the environm
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable
 from functools import wraps
+from inspect import unwrap
 from pathlib import Path
-from types import TracebackType
+from types import FunctionType, TracebackType
 from typing import Final, ParamSpec, TypeVar
 
 from lanewise.errors import InternalError, LanewiseError
@@ -25,6 +27,9 @@ _FILES = (contextlib.__file__,)
 _FOLDERS = tuple(
     f"{folder}{os.sep}" for folder in (Path(__file__).parent, Path(contextlib.__file__).parent / "concurrent")
 )
+
+#: Marks a function whose tracebacks are short already.
+_IS_SHORT = "has_short_tracebacks"
 
 _Given = ParamSpec("_Given")
 _Returned = TypeVar("_Returned")
@@ -89,16 +94,51 @@ def short_traceback(function: Callable[_Given, _Returned]) -> Callable[_Given, _
             shorten(error)
             raise
         except TypeError as error:
-            trace = error.__traceback__
-            fits = trace is None or trace.tb_next is not None  # the function was entered
-            message = "" if fits else misfit_call(function, error, args)
+            message = "" if _was_entered(function, error) else misfit_call(function, error, args)
             if not message:
                 raise
             misfit = MisfitCall(message)
-        shorten(misfit)
-        raise misfit
+        try:
+            raise misfit
+        except MisfitCall:
+            shorten(misfit)
+            raise
 
+    call.__dict__[_IS_SHORT] = True
     return call
+
+
+def _was_entered(function: Callable[..., object], error: BaseException) -> bool:
+    """Return whether a function, or the one that it wraps, ran until an error."""
+    code = getattr(unwrap(function), "__code__", None)
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code is not code:
+        trace = trace.tb_next
+    return trace is not None
+
+
+def short_functions(room: str) -> None:
+    """Let the functions that a package exports have short tracebacks for those who call them there.
+
+    What its own modules call among themselves stays as it is.
+    """
+    module = sys.modules[room]
+    functions = [value for value in vars(module).values() if isinstance(value, FunctionType)]
+    short = {value: short_traceback(value) for value in functions if _IS_SHORT not in vars(value)}
+    for name in vars(module)["__all__"]:
+        value = vars(module).get(name)
+        if isinstance(value, FunctionType) and value in short:
+            short[value].__module__ = room  # where pickle finds it
+            setattr(module, name, short[value])
+
+
+def short_methods(owner: _Class) -> _Class:
+    """Return a class whose public methods, items and calls have short tracebacks: a decorator."""
+    for name, method in vars(owner).copy().items():
+        is_public = not name.startswith("_") or name in ("__call__", "__getitem__")
+        if is_public and isinstance(method, FunctionType) and _IS_SHORT not in vars(method):
+            type.__setattr__(owner, name, short_traceback(method))
+    return owner
 
 
 def short_constructor(made: _Class) -> _Class:

@@ -1,13 +1,18 @@
 """What people write in their first kernel, coming from NumPy and C++; each message says what to write."""
 
 import functools
+import pickle
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import lanewise as lw
+from lanewise.hints import Suggests
+from lanewise.tracebacks import RAISE_AS_IS
 
 X = np.zeros(64, np.float32)
 
@@ -620,3 +625,111 @@ def test_mistakes_with_tensor_memory_and_tilings(kernel: Any, says: str) -> None
     with pytest.raises(lw.KernelError) as raised:
         kernel.ptx("sm_100a")
     assert says in str(raised.value)
+
+
+# other rooms ------------------------------------------------------------------------------------------------
+
+ROWS = lw.make_layout((4, 8), (8, 1))
+#: The library without its types: a checker finds these mistakes, too.
+UNTYPED: Any = lw
+ATOM = "SM80_16x8x16_F32F16F16F32_TN"
+TILED = lw.make_tiled_mma(ATOM)
+LIBRARY = str(Path(lw.__file__).parent)
+
+
+@lw.kernel
+def reshaped_array(x: lw.Ptr[lw.f32]):
+    lw.shared(lw.f32, (4, 4)).reshape(16)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "says"),
+    [
+        (lambda: UNTYPED.make_layout((4, 8), stride=(8, 1)), "make_layout has no parameter stride"),
+        (lambda: UNTYPED.layout.size(ROWS, 0), "size takes layout by position, and 2 arguments were given"),
+        (lambda: UNTYPED.layout.take(ROWS, 1), "take takes x, begin and end; end is missing"),
+        (lambda: UNTYPED.layout.logical_divide(ROWS), "logical_divide takes"),
+        (lambda: UNTYPED.layout.logical_divide(ROWS, 5), "cannot be divided by the tile 5:1"),
+        (lambda: UNTYPED.Layout([4, 8], [8, 1]), "write the tuple (4, 8)"),
+        (lambda: UNTYPED.make_layout((4, 8), np.array([8, 1])), "write the tuple (8, 1)"),
+        (lambda: ROWS.T, "lanewise.layout.select(layout, [1, 0]) exchanges its two modes"),
+        (
+            lambda: UNTYPED.layout.recast_layout(32, 16, ROWS),
+            "recast takes a layout or a swizzle first, not 32",
+        ),
+        (lambda: UNTYPED.layout.upcast(3, ROWS), "upcast takes a layout or a swizzle first, not 3"),
+        (lambda: UNTYPED.layout.make_tensor(X, ROWS)[5, 9], "coordinate 5 is outside 4: 0 to 3 are inside"),
+        (lambda: UNTYPED.Swizzle(3, 3), "shift is missing"),
+        (lambda: UNTYPED.atom("SM80_16x8x16"), "nearest are SM80_16x8x16_"),
+        (lambda: UNTYPED.atom("SM80_16x8x16"), "`lanewise atoms SM80_16x8x16` lists the"),
+        (lambda: getattr(UNTYPED.atoms, ATOM), f"lanewise.atom({ATOM!r}) is the operation"),
+        (lambda: TILED.partition_A(X), ".get_slice(thread).partition_A(…)"),
+        (lambda: TILED.thread_layout, "did you mean thr_layout_vmnk?"),
+        (lambda: TILED.get_slice(99), "runs on threads 0 to 31"),
+        (lambda: UNTYPED.atom(ATOM).shape, "did you mean Shape_MNK?"),
+        (lambda: UNTYPED.atom(ATOM)(), "a and b are missing"),
+        (lambda: UNTYPED.make_tiled_copy_A("SM75_U32x4_LDSM_N"), "mma is missing"),
+        (lambda: UNTYPED.instruction(TCGEN05), "it is one already"),
+        (lambda: UNTYPED.FORMATS["fp8"], "there is no format 'fp8'"),
+        (lambda: UNTYPED.FORMATS.f16, "look it up by its name, ['f16']"),
+        (lambda: UNTYPED.int32, "did you mean i32 or s32?"),
+        (lambda: UNTYPED.arith(X), "computes on arrays"),
+        (lambda: UNTYPED.draw.svg(), "thing is missing"),
+        (lambda: UNTYPED.draw.svg(3), "int has no picture"),
+        (lambda: UNTYPED.ptx.compile("x"), "cuda(source, arch=…) compiles CUDA C++"),
+        (lambda: UNTYPED.virtual_gpu.use("H100"), "it has LaunchRecord, VirtualGPU, virtual_gpu"),
+        (lambda: UNTYPED.plan(64, 64, 64, arch="H100"), "plan takes a and b by position, and 3 arguments"),
+        (lambda: UNTYPED.prune_2_4(np.zeros((4, 7), np.float16)), "rows of a multiple of 4 elements"),
+        (lambda: reshaped_array.ptx(), "lw.tensor(array.pointer, layout) is the same memory"),
+    ],
+)
+def test_mistakes_in_other_rooms_end_in_the_mend(
+    monkeypatch: pytest.MonkeyPatch, mistake: Callable[[], Any], says: str
+) -> None:
+    for name in ("LANEWISE_TRACEBACK", RAISE_AS_IS):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises((lw.LanewiseError, AttributeError, KeyError, TypeError)) as raised:
+        mistake()
+    assert says in str(raised.value)
+    frames = traceback.extract_tb(raised.value.__traceback__)
+    assert not [frame for frame in frames if frame.filename.startswith(LIBRARY)]
+
+
+def test_an_index_of_a_layout_is_asked_for_by_a_call() -> None:
+    with pytest.raises(lw.LanewiseError, match=r"layout\(3, 2\) is the index at a coordinate"):
+        ROWS[3, 2]
+
+
+def test_functions_of_rooms_are_pickled_and_those_of_two_names_are_one() -> None:
+    for function in (lw.make_layout, lw.layout.size, lw.draw.svg):
+        assert pickle.loads(pickle.dumps(function)) is function
+    assert lw.layout.recast_layout is lw.layout.recast
+
+
+def test_an_error_of_a_property_keeps_its_lines() -> None:
+    class Suggesting(Suggests):
+        @property
+        def broken(self) -> Any:
+            return self.absent
+
+    with pytest.raises(AttributeError, match="Suggesting has no attribute 'absent'"):
+        _ = Suggesting().broken
+
+
+def test_modules_of_ptx_and_their_kernels_name_what_serves(add: Any) -> None:
+    for thing, name, says in (
+        (add, "launch", "entry[grid, block](…) launches it"),
+        (add.module, "ptx", "str(module) is its PTX"),
+        (add.module, "save", "writes its PTX"),
+        (add.module, "add", "module['add'] is the kernel"),
+    ):
+        with pytest.raises(AttributeError) as raised:
+            getattr(thing, name)
+        assert says in str(raised.value)
+
+
+def test_a_trace_for_perfetto_is_json(tmp_path: Path) -> None:
+    run = lw.trace(plain[1, 32], X, 1)
+    with pytest.raises(lw.LanewiseError, match=r"saved as .json; trace.save writes .html"):
+        run.to_perfetto(tmp_path / "run.html")
+    assert run.to_perfetto(tmp_path / "run.json").exists()

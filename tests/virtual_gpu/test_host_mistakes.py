@@ -301,3 +301,21 @@ def test_host_code_that_need_not_wait_is_not_accused(program: Path) -> None:
     done = lanewise("check", "--gpu", "H100", program, "--", "good", "halves", "signals")
     assert "1 1 1\nhalves 2\nsignalled 7\n" in done.stdout
     assert "missing wait" not in done.stdout
+
+
+def test_a_captured_stream_is_not_waited_for() -> None:
+    driver = Driver(find_device("H100"))
+    driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(0))
+    stream = driver.cuStreamCreate(0)
+    for wait in (driver.cuStreamSynchronize, driver.cuStreamQuery):
+        driver.cuStreamBeginCapture_v2(stream, 0)
+        with pytest.raises(DriverError, match="wait after the launch") as refused:
+            wait(stream)
+        assert refused.value.result == Result.STREAM_CAPTURE_UNSUPPORTED
+        assert driver.cuStreamIsCapturing(stream) == 2
+        with pytest.raises(DriverError) as ended:
+            driver.cuStreamEndCapture(stream)
+        assert ended.value.result == Result.STREAM_CAPTURE_INVALIDATED
+        wait(stream)
+    driver.cuStreamBeginCapture_v2(stream, 0)
+    assert driver.cuStreamEndCapture(stream)

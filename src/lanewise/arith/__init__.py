@@ -6,6 +6,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from lanewise.hints import not_called
+
 if TYPE_CHECKING:
     from lanewise.arith.comparison import ArchComparison, compare
     from lanewise.arith.models import Model, model_of
@@ -30,3 +32,6 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'lanewise.arith' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(f"lanewise.arith.{_LATER[name]}"), name)
     return value
+
+
+not_called(__name__, 'lanewise.instruction("m16n8k16 f16 f32")(a, b, c, arch="sm_90") computes on arrays')

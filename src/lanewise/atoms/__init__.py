@@ -44,6 +44,7 @@ from lanewise.atoms.value_types import (
     value_type,
 )
 from lanewise.hints import not_called
+from lanewise.tracebacks import short_functions
 
 __all__ = [
     "CopyOperation",
@@ -96,6 +97,12 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module 'lanewise.atoms' has no attribute {name!r}")
 
 
+def INSTEAD(name: str) -> str:
+    """Return how an operation is asked for whose name was written as an attribute."""
+    return f"lanewise.atom({name!r}) is the operation" if atoms(name) else ""
+
+
+short_functions(__name__)
 not_called(
     __name__,
     'lanewise.atom("SM80_16x8x16_F32F16F16F32_TN") is one atom, lanewise.atoms.atoms("SM80") lists names',

@@ -15,6 +15,7 @@ from lanewise.engines import Drawn
 from lanewise.errors import LanewiseError
 from lanewise.isa import Instruction, Operand
 from lanewise.layout import Layout, coalesce, composition, flatten, make_layout, size, upcast
+from lanewise.tracebacks import short_methods
 
 ROW_BITS = 128
 
@@ -122,6 +123,7 @@ def _bytes_swapped(layout: Layout) -> Layout:
     return make_layout(layout[0], coalesce(values))
 
 
+@short_methods
 @dataclass(frozen=True, init=False, repr=False)
 class Copy_Atom(Copy_Traits, Drawn):
     """A copy operation and the type of the values that it moves, by default that of the operation.

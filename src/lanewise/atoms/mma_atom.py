@@ -35,6 +35,7 @@ from lanewise.layout import (
 )
 from lanewise.layout import replace as replace_mode
 from lanewise.layout.int_tuple import spell
+from lanewise.tracebacks import short_methods
 
 if TYPE_CHECKING:
     from lanewise.numpy_types import AnyArray
@@ -114,6 +115,7 @@ LONE = Layout((1, 1, 1), (0, 0, 0))
 _MODES = {"A": (0, 2), "B": (1, 2), "C": (0, 1)}
 
 
+@short_methods
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class MMA_Atom(MMA_Traits, Drawn):
     """One MMA operation: its traits, the thread and value layouts of its operands, and what it computes.
@@ -358,6 +360,7 @@ class MMA_Atom(MMA_Traits, Drawn):
         return "\n".join(["MMA_Atom", *(f"  {name + ':':12}{spell(getattr(self, name))}" for name in names)])
 
 
+@short_methods
 @dataclass(frozen=True, repr=False)
 class ThrMMA:
     """One thread's share of a tiled MMA; `thr_vmnk` is its coordinate in (ThrV, ThrM, ThrN, ThrK).

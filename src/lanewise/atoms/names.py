@@ -365,9 +365,11 @@ def unknown_name(what: str, text: str, known: Iterable[str]) -> LanewiseError:
     """The error for a name that nothing has."""
     written = last_name(read_template(text).name).lower()
     by_key = {last_name(name.partition("<")[0]).lower(): name for name in known}
-    near = difflib.get_close_matches(written, by_key, n=3, cutoff=0.5)
+    begun = sorted((name for name in by_key if name.startswith(written)), key=len)
+    near = begun[:3] or difflib.get_close_matches(written, by_key, n=3, cutoff=0.5)
     hint = (
         f"; nearest are {', '.join(by_key[name] for name in near)}"
+        + (f"; `lanewise atoms {text}` lists the {len(begun)} that begin so" if len(begun) > 3 else "")
         if near
         else "; `lanewise atoms`, or lanewise.atoms.atoms(), lists those that there are"
     )

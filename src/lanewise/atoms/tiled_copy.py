@@ -40,9 +40,10 @@ from lanewise.layout import (
 )
 from lanewise.layout.int_tuple import spell
 from lanewise.layout.layout import on_domain
-from lanewise.tracebacks import short_traceback
+from lanewise.tracebacks import short_methods, short_traceback
 
 
+@short_methods
 @dataclass(frozen=True, init=False, repr=False)
 class TiledCopy(Copy_Atom):
     """Copy atoms repeated over a tile; TiledLayout_TV maps (thread, value) to the column-major index in it.
@@ -224,6 +225,7 @@ def _retile(layout: Layout, tile: tuple[int, ...], order: Layout) -> Layout:
     return make_layout([composition(inside, order), *rest[1:]])
 
 
+@short_methods
 @dataclass(frozen=True, repr=False)
 class ThrCopy:
     """One thread's share of a tiled copy: what it reads, and what it writes."""

@@ -25,9 +25,13 @@ _COMPLETING = "_LANEWISE_COMPLETE"
 _ELSEWHERE = {
     "--kernel": "--entry", "--function": "--entry", "--device": "--gpu", "--target": "--arch",
     "--sm": "--arch", "--threads": "--block", "--blocks": "--grid", "--dtype": "--a", "version": "--version",
+    "--a": "--dtype", "--save": "-o", "--output": "-o", "--out": "-o",
 }  # fmt: skip
 #: What the argument parser proposes in place of an option that there is not.
 _PARSERS_GUESS = re.compile(r"\.?\s*(\(Possible options?: [^)]*\)|\(?Did you mean [^?]*\?\)?)\s*$")
+#: What it says about a word that is none of a list, and about words too many.
+_NONE_OF = re.compile(r"'([^']*)' is not one of (.*)")
+_TOO_MANY = "unexpected extra argument"
 #: Commands of other tools, and what serves instead.
 _COMMANDS_ELSEWHERE = {
     "trace": "`lanewise debug FILE` steps through a kernel; in Python, lw.trace(kernel[grid, block], …).",
@@ -43,8 +47,9 @@ _COMMANDS_ELSEWHERE = {
 }
 #: Options that take the name of a GPU.
 _GPU_OPTIONS = ("--arch", "--versus", "--gpu")
-#: Endings of files that commands take.
+#: Endings of files that commands take, and the commands that take an instruction instead.
 _FILES = (".py", ".cu", ".ptx")
+_OF_INSTRUCTIONS = ("explain", "draw", "compute", "list", "atoms")
 #: Commands whose complaints have several lines: places in PTX, what a compiler said.
 _LAID_OUT = ("run", "check", "debug", "sass", "ptx")
 
@@ -111,7 +116,7 @@ def _complain(error: Exception, written: list[str]) -> int:
 
     if isinstance(error, LanewiseError):
         candidates = isinstance(error, IllegalInstruction) and "\n" in str(error)
-        hint = _unquoted(written)
+        hint = _unquoted(written) or _file_of_kernels(written)
         if written[0] in _LAID_OUT or candidates:
             print(f"lanewise: {error}" + (f"\n{hint}" if hint else ""), file=sys.stderr)
             return REFUSED
@@ -143,6 +148,7 @@ def _complain(error: Exception, written: list[str]) -> int:
 def _how_written(error: Exception, path: str, written: list[str]) -> str:
     """Return how a command or an option is written that was written wrongly, or its name in other tools."""
     from lanewise.cli.app import command
+    from lanewise.hints import nearest
 
     context, option = getattr(error, "ctx", None), getattr(error, "option_name", written[0])
     name = next(iter(written), "")
@@ -153,9 +159,16 @@ def _how_written(error: Exception, path: str, written: list[str]) -> str:
         return f"Did you mean {own}?"
     if len(option) == 2 and (long := [name for name in sorted(options) if name.startswith(f"-{option}")]):
         return f"Did you mean {' or '.join(long)}?"
-    if option in options and options[option].nargs > 1:
+    if option in options and options[option].metavar:
         return f"Write `{option} {options[option].metavar}`."
-    if context is None or getattr(getattr(error, "param", None), "param_type_name", "") != "argument":
+    message, parameter = str(error), getattr(error, "param", None)
+    chosen = _NONE_OF.search(message)
+    if chosen and (close := nearest(chosen[1], re.findall(r"'([^']+)'", chosen[2]))):
+        return f"Did you mean {close}?"
+    if hasattr(known, "commands") and "Missing command" in message:
+        return f"The commands are {', '.join(known.commands)}."
+    is_argument = getattr(parameter, "param_type_name", "") == "argument"
+    if context is None or not (is_argument or _TOO_MANY in message):
         return ""
     pieces = known.collect_usage_pieces(context)
     arguments = [
@@ -163,6 +176,9 @@ def _how_written(error: Exception, path: str, written: list[str]) -> str:
         for piece in pieces
         if piece != "[OPTIONS]"
     ]
+    for sizes in (re.split("[x,×]", word) for word in written):
+        if is_argument and len(sizes) == len(arguments) > 1 and all(size.isdecimal() for size in sizes):
+            arguments = sizes
     return f"Write `{' '.join([path, *arguments])}`."
 
 
@@ -180,6 +196,14 @@ def _misplaced(written: list[str]) -> str:
         if option in _GPU_OPTIONS and value.endswith(_FILES):
             return f"{option} takes the name of a GPU: `{option} H100 {value}`."
     return ""
+
+
+def _file_of_kernels(written: list[str]) -> str:
+    """Return a hint for a file with kernels where an instruction or a layout belongs."""
+    file = next((word for word in written[1:] if word.endswith(_FILES)), "")
+    if written[0] not in _OF_INSTRUCTIONS or not file:
+        return ""
+    return f"A file with kernels is run, checked or debugged: `lanewise check {file}`."
 
 
 def _unquoted(written: list[str]) -> str:

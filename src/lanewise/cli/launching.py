@@ -160,7 +160,7 @@ def module_in(
     """The module in a file of PTX or of CUDA C++, compiled for the arch; with its lines or without."""
     from lanewise.ptx import PtxSyntaxError, cuda, load
 
-    require_named(arch)
+    require_known(arch)
     if file.suffix == ".ptx":
         if compilation.given:
             raise LanewiseError(f"{file} is PTX: {compilation.given} is for CUDA C++")
@@ -187,6 +187,8 @@ def module_in(
             f"{file} is a notebook, whose cells call lw.check(kernel[grid, block], …) themselves; "
             "`jupyter nbconvert --to script` makes a script of it"
         )
+    if file.is_dir():
+        raise missing_file(file)
     raise LanewiseError(f"{file}: the name of the file should end in .ptx, .cu or .py")
 
 
@@ -208,9 +210,9 @@ def require_code(module: Module, file: Path) -> None:
         raise _no_kernel(file)
 
 
-def require_named(arch: str | None) -> None:
-    """Raise an error for an arch without a name: what --arch "$ARCH" gives if the variable is not set."""
-    if arch is not None and not arch.strip():
+def require_known(arch: str | None) -> None:
+    """Raise an error for an arch that is not known: a script would find out at its first launch."""
+    if arch is not None:
         from lanewise.isa import find_arch
 
         find_arch(arch)
@@ -266,7 +268,7 @@ class Asked(LaunchOptions):
                     "kernel with --arg"
                 )
             return False
-        require_named(self.arch)
+        require_known(self.arch)
         given = {
             "--arch, which --gpu says": self.arch if self.gpu is not None else None,
             "--entry": self.entry,

@@ -53,9 +53,11 @@ _ELSEWHERE = {
 
 
 def _command(
-    *names: str, usage: str = "", about: str, example: str = ""
+    written: str, about: str, example: str = ""
 ) -> Callable[[Callable[[Commands, str], str]], Callable[[Commands, str], str]]:
-    """Enter a function into the table of commands."""
+    """Enter a function into the table of commands, under its names and with what may follow them."""
+    first, _, usage = written.partition(" ")
+    names = tuple(first.split(","))
 
     def enter(function: Callable[[Commands, str], str]) -> Callable[[Commands, str], str]:
         _TABLE.append(Command(names, usage, about, example or f"{names[0]} {usage}".strip(), function))
@@ -100,41 +102,39 @@ class Commands:
             stop = move()
         return self._moved(stop)
 
-    @_command(
-        "run", "r", about="Go to the start and on to the first breakpoint. The recording stays the same."
-    )
+    @_command("run,r", "Go to the start and on to the first breakpoint. The recording stays the same.")
     def _run(self, rest: str) -> str:
         return self._moved(self.debugger.run())
 
-    @_command("continue", "c", "cont", about="Go on to the next breakpoint of any warp of the block.")
+    @_command("continue,c,cont", "Go on to the next breakpoint of any warp of the block.")
     def _continue(self, rest: str) -> str:
         return self._moved(self.debugger.go_on())
 
-    @_command("reverse-continue", "rc", about="Go back to the breakpoint before, of any warp of the block.")
+    @_command("reverse-continue,rc", "Go back to the breakpoint before, of any warp of the block.")
     def _reverse_continue(self, rest: str) -> str:
         return self._moved(self.debugger.go_on(backwards=True))
 
-    @_command("step", "s", usage="[N]", about="Go to the next line of the warp, into inlined functions too.")
+    @_command("step,s [N]", "Go to the next line of the warp, into inlined functions too.")
     def _step(self, rest: str) -> str:
         return self._repeat(rest, self.debugger.step_in)
 
-    @_command("next", "n", usage="[N]", about="Go to the next line of the warp, over inlined functions.")
+    @_command("next,n [N]", "Go to the next line of the warp, over inlined functions.")
     def _next(self, rest: str) -> str:
         return self._repeat(rest, self.debugger.step_over)
 
-    @_command("back", "b-", "reverse-step", "rs", usage="[N]", about="Go back to the line before.")
+    @_command("back,b-,reverse-step,rs [N]", "Go back to the line before.")
     def _back(self, rest: str) -> str:
         return self._repeat(rest, self.debugger.step_back)
 
-    @_command("reverse-next", "rn", usage="[N]", about="Go back to the line before, over inlined functions.")
+    @_command("reverse-next,rn [N]", "Go back to the line before, over inlined functions.")
     def _reverse_next(self, rest: str) -> str:
         return self._repeat(rest, lambda: self.debugger.step_back(over=True))
 
-    @_command("stepi", "si", usage="[N]", about="Go over one instruction of the PTX, or N.")
+    @_command("stepi,si [N]", "Go over one instruction of the PTX, or N.")
     def _stepi(self, rest: str) -> str:
         return self._instructions(self.debugger.step_instruction(_number(rest, "how many") if rest else 1))
 
-    @_command("reverse-stepi", "rsi", usage="[N]", about="Go back over one instruction of the PTX, or N.")
+    @_command("reverse-stepi,rsi [N]", "Go back over one instruction of the PTX, or N.")
     def _reverse_stepi(self, rest: str) -> str:
         return self._instructions(self.debugger.step_instruction(-(_number(rest, "how many") if rest else 1)))
 
@@ -144,36 +144,32 @@ class Commands:
         return "\n".join(filter(None, (self._moved(stop), heading)))
 
     @_command(
-        "until",
-        "u",
-        usage="[LINE]",
-        about="Go on in the warp to a line after this one (out of a loop), or to LINE.",
-        example="until 31",
+        "until,u [LINE]",
+        "Go on in the warp to a line after this one (out of a loop), or to LINE.",
+        "until 31",
     )
     def _until(self, rest: str) -> str:
         return self._moved(self.debugger.until(rest))
 
-    @_command("finish", about="Go on until the warp leaves the inlined function that it is in.")
+    @_command("finish", "Go on until the warp leaves the inlined function that it is in.")
     def _finish(self, rest: str) -> str:
         return self._moved(self.debugger.step_out())
 
-    @_command("goto", usage="STEP", about="Go to a step by its number.", example="goto 66")
+    @_command("goto STEP", "Go to a step by its number.", "goto 66")
     def _goto(self, rest: str) -> str:
         return self._moved(self.debugger.go_to(_number(rest, "the number of a step")))
 
     # breakpoints -------------------------------------------------------------------------------------------
 
     @_command(
-        "break",
-        "b",
-        usage="[LINE|FILE:LINE|ptx:LINE] [if EXPR]",
-        about="Stop where a warp comes to a line, if EXPR holds in a lane that is there.",
-        example="break 28 if acc[2] > 1 and lane == 7",
+        "break,b [LINE|FILE:LINE|ptx:LINE] [if EXPR]",
+        "Stop where a warp comes to a line, if EXPR holds in a lane that is there.",
+        "break 28 if acc[2] > 1 and lane == 7",
     )
     def _break(self, rest: str) -> str:
         return self._broken(rest, temporary=False)
 
-    @_command("tbreak", "tb", usage="LINE [if EXPR]", about="The same, once.", example="tbreak 28")
+    @_command("tbreak,tb LINE [if EXPR]", "The same, once.", "tbreak 28")
     def _tbreak(self, rest: str) -> str:
         return self._broken(rest, temporary=True)
 
@@ -187,11 +183,9 @@ class Commands:
         return f"Breakpoint {made.number}: {made}"
 
     @_command(
-        "watch",
-        "w",
-        usage="ELEMENT",
-        about="Stop where a register of the warp, an element of shared memory or of an array changes.",
-        example="watch As[3, 5]",
+        "watch,w ELEMENT",
+        "Stop where a register of the warp, an element of shared memory or of an array changes.",
+        "watch As[3, 5]",
     )
     def _watch(self, rest: str) -> str:
         if not rest:
@@ -200,7 +194,7 @@ class Commands:
         count = len(made.changes(self.debugger.recorded))
         return f"Watchpoint {made.number}: {made}, which changes {count} time{'s' if count != 1 else ''}"
 
-    @_command("delete", "d", usage="[N]", about="Delete a breakpoint or watchpoint, or all of them.")
+    @_command("delete,d [N]", "Delete a breakpoint or watchpoint, or all of them.")
     def _delete(self, rest: str) -> str:
         if not rest:
             self.debugger.stops.clear()
@@ -208,7 +202,7 @@ class Commands:
         self.debugger.delete(_number(rest, "the number of a breakpoint"))
         return ""
 
-    @_command("catch", usage="on|off", about="Whether findings of the checker stop the launch.")
+    @_command("catch on|off", "Whether findings of the checker stop the launch.")
     def _catch(self, rest: str) -> str:
         if rest not in ("", "on", "off"):
             raise LanewiseError(f"catch is on or off, not {rest!r}")
@@ -217,25 +211,25 @@ class Commands:
 
     # looking -----------------------------------------------------------------------------------------------
 
-    @_command("where", "bt", "backtrace", about="Say where the warp is, and through which calls.")
+    @_command("where,bt,backtrace", "Say where the warp is, and through which calls.")
     def _where(self, rest: str) -> str:
         return information.backtrace(self.debugger)
 
-    @_command("up", about="Look at the line that called the inlined function.")
+    @_command("up", "Look at the line that called the inlined function.")
     def _up(self, rest: str) -> str:
         if self.debugger.up + 1 >= len(self.debugger.frames):
             raise LanewiseError("this is the kernel itself: nothing called it")
         self.debugger.up += 1
         return where(self.debugger)
 
-    @_command("down", about="Look at the inlined function again.")
+    @_command("down", "Look at the inlined function again.")
     def _down(self, rest: str) -> str:
         if not self.debugger.up:
             raise LanewiseError("this is the innermost line")
         self.debugger.up -= 1
         return where(self.debugger)
 
-    @_command("list", "l", usage="[LINE|ptx]", about="Show the source around a line; again: what follows.")
+    @_command("list,l [LINE|ptx]", "Show the source around a line; again: what follows.")
     def _list(self, rest: str) -> str:
         debugger, step = self.debugger, self.debugger.step
         instruction = debugger.lines.ptx_line(step) if step is not None else None
@@ -257,21 +251,17 @@ class Commands:
         return listing(debugger, self._listed, instruction)
 
     @_command(
-        "print",
-        "p",
-        usage="EXPR",
-        about="Show a value: lanes as a table, a fragment as its matrix, an array.",
-        example="print As[0:4, 0:8]",
+        "print,p EXPR",
+        "Show a value: lanes as a table, a fragment as its matrix, an array.",
+        "print As[0:4, 0:8]",
     )
     def _print(self, rest: str) -> str:
         return printed(self.debugger, rest)
 
     @_command(
-        "lanes",
-        "lane",
-        usage="[LANES|MASK|all]",
-        about="Show these lanes from now on; all: those that are active.",
-        example="lanes 0-3,7",
+        "lanes,lane [LANES|MASK|all]",
+        "Show these lanes from now on; all: those that are active.",
+        "lanes 0-3,7",
     )
     def _lanes(self, rest: str) -> str:
         if rest:
@@ -279,15 +269,13 @@ class Commands:
         active = lanes_text(self.debugger.moment.active)
         return f"Shown are {lanes_text(shown_lanes(self.debugger))}; at the instruction are {active}."
 
-    @_command("warp", usage="[N]", about="Look at another warp, at the same moment.", example="warp 1")
+    @_command("warp [N]", "Look at another warp, at the same moment.", "warp 1")
     def _warp(self, rest: str) -> str:
         if rest:
             self.debugger.focus(_number(rest, "the number of a warp"))
         return where(self.debugger)
 
-    @_command(
-        "block", usage="[X,Y,Z]", about="Look at another block: the launch runs again.", example="block 1,0"
-    )
+    @_command("block [X,Y,Z]", "Look at another block: the launch runs again.", "block 1,0")
     def _block(self, rest: str) -> str:
         if not rest:
             return f"This is block {self.debugger.block} of a grid of {self.debugger.launch.grid}."
@@ -304,10 +292,9 @@ class Commands:
         return f"{information.recorded(self.debugger)}\n{note}{where(self.debugger)}"
 
     @_command(
-        "type",
-        usage="NAME TYPE[SHAPE]",
-        about="Say what a variable in shared memory holds, where the PTX does not.",
-        example="type As f16[64,64]",
+        "type NAME TYPE[SHAPE]",
+        "Say what a variable in shared memory holds, where the PTX does not.",
+        "type As f16[64,64]",
     )
     def _type(self, rest: str) -> str:
         match = re.fullmatch(r"(\S+)\s+(\w+)\s*\[([\d\s,]+)\]", rest)
@@ -318,32 +305,20 @@ class Commands:
         arrays.declared[match[1]] = arrays.find(match[1], match[2], shape)
         return f"{match[1]} holds {match[2]}, {' × '.join(map(str, shape))}."
 
-    @_command(
-        "info",
-        "i",
-        usage="|".join(information.TOPICS),
-        about="Say what there is at this moment.",
-        example="info barriers",
-    )
+    @_command(f"info,i {'|'.join(information.TOPICS)}", "Say what there is at this moment.", "info barriers")
     def _info(self, rest: str) -> str:
         return information.info(self.debugger, rest)
 
-    @_command(
-        "why",
-        usage="ELEMENT",
-        about="Say what made a value: the instructions and inputs before it.",
-        example="why C[3, 5]",
-    )
+    @_command("why ELEMENT", "Say what made a value: the instructions and inputs before it.", "why C[3, 5]")
     def _why(self, rest: str) -> str:
         return information.why(self.debugger, rest)
 
     # files -------------------------------------------------------------------------------------------------
 
     @_command(
-        "draw",
-        usage="NAME FILE",
-        about="Draw who holds a fragment, or how an array lies in shared memory.",
-        example="draw acc acc.svg",
+        "draw NAME FILE",
+        "Draw who holds a fragment, or how an array lies in shared memory.",
+        "draw acc acc.svg",
     )
     def _draw(self, rest: str) -> str:
         name, _, path = rest.partition(" ")
@@ -351,12 +326,7 @@ class Commands:
             raise LanewiseError("write it as draw acc acc.svg")
         return f"{name} is drawn in {information.draw(self.debugger, name, path.strip())}"
 
-    @_command(
-        "save",
-        usage="FILE",
-        about="Save the recording: a page (.html), or for Perfetto (.json).",
-        example="save run.html",
-    )
+    @_command("save FILE", "Save the recording: a page (.html), or for Perfetto (.json).", "save run.html")
     def _save(self, rest: str) -> str:
         suffix, trace = Path(rest).suffix, self.debugger.recorded.trace
         if suffix not in (".html", ".json"):
@@ -365,15 +335,15 @@ class Commands:
 
     # the end -----------------------------------------------------------------------------------------------
 
-    @_command("leave", about="Leave this launch; a script goes on to its next one.")
+    @_command("leave", "Leave this launch; a script goes on to its next one.")
     def _leave(self, rest: str) -> str:
         raise Leave(quits=False)
 
-    @_command("quit", "q", "exit", about="End the debugger.")
+    @_command("quit,q,exit", "End the debugger.")
     def _quit(self, rest: str) -> str:
         raise Leave(quits=True)
 
-    @_command("help", "h", "?", usage="[COMMAND]", about="Say what commands there are, or what one does.")
+    @_command("help,h,? [COMMAND]", "Say what commands there are, or what one does.")
     def _help(self, rest: str) -> str:
         if rest:
             command = find(rest)

@@ -10,6 +10,7 @@ from lanewise.draw.picture import Picture
 from lanewise.draw.render import html, latex, print_latex, save, svg, text
 from lanewise.draw.shared_memory import DescribedMatrix, described_matrix
 from lanewise.hints import not_called
+from lanewise.tracebacks import short_functions
 
 #: What serves in place of names of other libraries.
 INSTEAD = dict.fromkeys(
@@ -33,6 +34,7 @@ __all__ = [
     "tv",
 ]
 
+short_functions(__name__)
 not_called(
     __name__, 'lanewise.draw.save(thing, "picture.svg") writes a picture, lanewise.draw.svg(thing) returns it'
 )

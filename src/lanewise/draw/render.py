@@ -118,7 +118,8 @@ def save(thing: object, path: str | Path, **options: Unpack[Choices]) -> Path:
     try:
         path.write_bytes(picture)
     except OSError as error:
-        raise LanewiseError(f"{path} cannot be written: {error.strerror}") from error
+        reason = error.strerror if path.parent.is_dir() else f"there is no folder {path.parent}"
+        raise LanewiseError(f"{path} cannot be written: {reason}") from error
     return path
 
 

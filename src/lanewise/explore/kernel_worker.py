@@ -70,7 +70,7 @@ _LENGTH = struct.Struct("<Q")
 
 def write_message(stream: IO[bytes], message: dict[str, object]) -> None:
     """Write a message: its length, then JSON."""
-    content = json.dumps(message, separators=(",", ":"), default=_plain).encode()
+    content = json.dumps(message, separators=(",", ":"), default=lambda value: value.item()).encode()
     stream.write(_LENGTH.pack(len(content)) + content)
     stream.flush()
 
@@ -86,10 +86,6 @@ def read_message(stream: IO[bytes]) -> dict[str, Any] | None:
         return None
     message: dict[str, object] = json.loads(content)
     return message
-
-
-def _plain(value: Any) -> object:
-    return value.item()
 
 
 class KernelWorker:

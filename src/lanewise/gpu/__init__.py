@@ -9,9 +9,11 @@ from lanewise.gpu.device import Device, available, devices, synchronize
 from lanewise.gpu.driver import GpuError
 from lanewise.gpu.launching import launch
 from lanewise.hints import not_called
+from lanewise.tracebacks import short_functions
 
 __all__ = ["Device", "GpuError", "any_on_gpu", "available", "devices", "launch", "synchronize"]
 
+short_functions(__name__)
 not_called(
     __name__,
     'the arrays of a launch decide whether it runs on a GPU; lanewise.virtual_gpu("H100") imitates one',

@@ -22,7 +22,7 @@ from lanewise.engines import (
     ProductOptions,
 )
 from lanewise.formats import FORMATS
-from lanewise.hints import MisfitCall, Suggests, Values
+from lanewise.hints import MisfitCall, Values
 from lanewise.isa.archs import find_arch
 from lanewise.isa.diagnosis import refuse_arch
 from lanewise.isa.form import Form, stated
@@ -60,7 +60,7 @@ _OPERANDS = [
 
 
 @dataclass(frozen=True, repr=False)
-class Instruction(Form, Drawn, Suggests):
+class Instruction(Form, Drawn):
     """One matrix instruction of the catalogue.
 
     >>> from lanewise.isa import instruction

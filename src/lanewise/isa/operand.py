@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 from lanewise.engines import FRAGMENT_OF_REGISTERS, FULL_FRAGMENT, Drawn
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, as_array
-from lanewise.hints import Suggests
 from lanewise.isa.form import stated
 from lanewise.layout import Layout
 from lanewise.layout.int_tuple import flatten
-from lanewise.tracebacks import short_traceback
+from lanewise.tracebacks import short_methods
 
 if TYPE_CHECKING:
     import numpy as np
@@ -112,8 +111,9 @@ def _sum(digits: list[_Digit], axis: int, extents: dict[str, int]) -> str:
     )
 
 
+@short_methods
 @dataclass(frozen=True, repr=False)
-class Operand(Drawn, Suggests):
+class Operand(Drawn):
     """One operand: a matrix of `rows` × `cols` elements and where the threads hold them.
 
     `layout` maps (thread, value) to the flat column-major index of the matrix (of its transpose for B, as
@@ -229,7 +229,6 @@ class Operand(Drawn, Suggests):
 
     # questions -----------------------------------------------------------------------------------------
 
-    @short_traceback
     def holders(self, row: int, col: int, product: int = 0) -> tuple[Holder, ...]:
         """Return every (lane, register, slot) that holds the element at row, col."""
         self._in_registers()
@@ -240,12 +239,10 @@ class Operand(Drawn, Suggests):
         )
         return self._holders[cell]
 
-    @short_traceback
     def holder(self, row: int, col: int, product: int = 0) -> Holder:
         """Return the first (lane, register, slot) that holds the element at row, col."""
         return self.holders(row, col, product)[0]
 
-    @short_traceback
     def element(self, lane: int, value: int) -> tuple[int, int]:
         """Return (row, col) of the value-th element of a lane, counted through its registers."""
         return self.cell(lane, value)[1:]
@@ -333,7 +330,6 @@ class Operand(Drawn, Suggests):
         """The trailing shape that `pack` takes: (rows, cols), after the products of a warp if several."""
         return self.shape if self.products == 1 else (self.products, *self.shape)
 
-    @short_traceback
     def pack(self, matrix: object) -> AnyArray:
         """Return the registers of all lanes for a matrix, as unsigned integers [..., threads, registers].
 
@@ -357,7 +353,6 @@ class Operand(Drawn, Suggests):
             words |= held << self._word.type(slot * self.slot_bits + self.shift)
         return words
 
-    @short_traceback
     def unpack(self, words: object) -> AnyArray:
         """Return the matrix that registers hold; if several lanes hold an element, the first one counts."""
         import numpy as np

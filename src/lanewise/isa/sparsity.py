@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lanewise.errors import LanewiseError
 from lanewise.formats import as_array
 from lanewise.isa.operand import SelectedOperand
+from lanewise.tracebacks import short_traceback
 
 if TYPE_CHECKING:
     from lanewise.numpy_types import AnyArray
@@ -175,6 +176,7 @@ class Metadata(SelectedOperand):
         return dense
 
 
+@short_traceback
 def prune_2_4(dense: object) -> AnyArray:
     """Return a matrix in which of every four elements of a row the two of largest magnitude are kept.
 

@@ -34,7 +34,10 @@ def split_statement(statement: str) -> tuple[str, list[str]]:
     ('movmatrix.sync.aligned.m8n8.trans.b16', ['%r0', '%r1'])
     """
     if not isinstance(statement, str):
-        raise IllegalInstruction(f"an instruction is text such as 'mma.sync.aligned…', not {statement!r}")
+        own = f"; it is one already, that of {text!r}" if (text := getattr(statement, "text", "")) else ""
+        raise IllegalInstruction(
+            f"an instruction is text such as 'mma.sync.aligned…', not {statement!r}{own}"
+        )
     text = _PREDICATE.sub("", _COMMENT.sub(" ", statement).strip(), count=1)
     text = text.removesuffix(";").strip()
     match = _HEAD.match(text)

@@ -81,6 +81,7 @@ from lanewise.layout.tensor import (
     make_tensor,
     outer_partition,
 )
+from lanewise.tracebacks import short_functions
 
 __all__ = [
     "ArithmeticTuple",
@@ -171,4 +172,5 @@ __all__ = [
     "zipped_product",
 ]
 
+short_functions(__name__)
 not_called(__name__, "lanewise.Layout((4, 8), (1, 4)) makes a layout")

@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from lanewise.errors import LanewiseError
 from lanewise.layout.basis import ScaledBasis
-from lanewise.layout.int_tuple import Coord, IntTuple, Nested, as_int, is_int, prefix_product, product, spell
+from lanewise.layout.int_tuple import (
+    Coord,
+    IntTuple,
+    Nested,
+    as_int,
+    as_tuple,
+    is_int,
+    prefix_product,
+    product,
+    spell,
+)
 
 
 def idx2crd(idx: IntTuple, shape: IntTuple, stride: object = None) -> Nested:
@@ -60,14 +70,14 @@ def nested_alike(shape: object, stride: object) -> tuple[Nested, Nested]:
         if not isinstance(stride, tuple) or len(stride) != len(shape):
             raise LanewiseError(
                 f"stride {spell(stride)} is not nested like shape {spell(shape)}: "
-                "give one stride for each mode"
+                f"give one stride for each mode{as_tuple(stride)}"
             )
         pairs = [nested_alike(s, d) for s, d in zip(shape, stride, strict=True)]
         return tuple(s for s, _ in pairs), tuple(d for _, d in pairs)
     if isinstance(stride, tuple):
         raise LanewiseError(f"stride {spell(stride)} is not nested like shape {spell(shape)}")
     if not is_int(shape):
-        raise LanewiseError(f"shape {shape!r} is not an integer or a tuple of integers")
+        raise LanewiseError(f"shape {shape!r} is not an integer or a tuple of integers{as_tuple(shape)}")
     return as_int(shape), stride if isinstance(stride, ScaledBasis) else as_int(stride)
 
 

@@ -59,7 +59,19 @@ def as_int(x: Any) -> int:
         return x
     if is_int(x):
         return operator.index(x)
-    raise LanewiseError(f"{x!r} is not an integer: int tuples are made of int and of tuples of int")
+    raise LanewiseError(
+        f"{x!r} is not an integer: int tuples are made of int and of tuples of int{as_tuple(x)}"
+    )
+
+
+def as_tuple(x: object) -> str:
+    """Return the end of a message about a list or an array that should be a tuple; empty for others.
+
+    >>> as_tuple([4, 8]), as_tuple(4.5)
+    ('; write the tuple (4, 8)', '')
+    """
+    values = x.tolist() if hasattr(x, "tolist") else x
+    return f"; write the tuple {tuple(values)}" if isinstance(values, list) else ""
 
 
 def spell(a: object) -> str:

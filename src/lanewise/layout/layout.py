@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 
 from lanewise.engines import Drawn
 from lanewise.errors import LanewiseError
-from lanewise.hints import Suggests
 from lanewise.layout.basis import ScaledBasis
 from lanewise.layout.coordinates import crd2idx, has_none, idx2crd, index_of, nested_alike, slice_
 from lanewise.layout.int_tuple import IntTuple, Nested, flatten, is_int, prefix_product, product, spell
@@ -21,7 +20,7 @@ from lanewise.layout.text import read_shape_and_stride
 from lanewise.tracebacks import short_constructor, shorten
 
 
-class Mapped(Drawn, Suggests, ABC):
+class Mapped(Drawn, ABC):
     """Anything whose coordinates are those of a Layout: a Layout, a ComposedLayout, a Tensor.
 
     An operation on coordinates (divide, slice, regroup) is written once, for Layout, and applies to all.
@@ -37,7 +36,7 @@ class Mapped(Drawn, Suggests, ABC):
             "inverse": "right_inverse",
             **{name: name for name in ("composition", "complement", "coalesce", "flatten", "select", "rank")},
         }.items()
-    }
+    } | dict.fromkeys(("T", "transpose"), "lanewise.layout.select(layout, [1, 0]) exchanges its two modes")
 
     @abstractmethod
     def _domain(self) -> Mapped:
@@ -149,7 +148,10 @@ class Layout(LayoutBase):
                 return Layout._of(self.shape[mode], self.stride[mode])
             return Layout._of((self.shape,)[mode], (self.stride,)[mode])
         except (IndexError, TypeError):
-            raise LanewiseError(f"{self} has modes 0 to {len(self) - 1}; there is no mode {mode!r}") from None
+            index = f"; layout{mode} is the index at a coordinate" if isinstance(mode, tuple) else ""
+            raise LanewiseError(
+                f"{self} has modes 0 to {len(self) - 1}; there is no mode {mode!r}{index}"
+            ) from None
 
     def __iter__(self) -> Iterator[Layout]:
         """The modes, as layouts."""

@@ -19,7 +19,7 @@ def upcast(layout: object, n: int) -> Any:
     >>> upcast(Layout((32, 8), (1, 32)), 4), upcast(Swizzle(3, 4, 3), 8)
     ((8,8):(1,8), Swizzle(3,1,3))
     """
-    return _cast("upcast", layout, n, _upcast_mode, _upcast_swizzle)
+    return _cast("upcast", _checked("upcast", layout), n, _upcast_mode, _upcast_swizzle)
 
 
 def downcast(layout: object, n: int) -> Any:
@@ -28,6 +28,7 @@ def downcast(layout: object, n: int) -> Any:
     >>> downcast(Layout((8, 8), (1, 8)), 4), downcast(Swizzle(3, 1, 3), 8)
     ((32,8):(1,32), Swizzle(3,4,3))
     """
+    layout = _checked("downcast", layout)
     n = as_int(n)
     plain = layout.layoutA if isinstance(layout, ComposedLayout) else layout
     if isinstance(plain, Layout) and not {1, -1} & set(flatten(plain.stride)) and n != 1:
@@ -41,6 +42,7 @@ def recast(layout: object, old: object, new: object) -> Any:
     >>> recast(Layout((32, 8), (1, 32)), 8, 32), recast(Layout((8, 8), (1, 8)), 32, 8)
     ((8,8):(1,8), (32,8):(1,32))
     """
+    layout = _checked("recast", layout)
     was, will = (as_int(getattr(x, "bits", x)) for x in (old, new))
     if was < 1 or will < 1 or (will % was != 0 and was % will != 0):
         raise LanewiseError(f"recast from {was} to {will} bits: one must be a multiple of the other")
@@ -50,9 +52,15 @@ def recast(layout: object, old: object, new: object) -> Any:
 recast_layout = recast
 
 
+def _checked(name: str, layout: object) -> Layout | ComposedLayout | Swizzle:
+    if not isinstance(layout, Layout | ComposedLayout | Swizzle):
+        raise LanewiseError(f"{name} takes a layout or a swizzle first, not {layout!r}")
+    return layout
+
+
 def _cast(
     name: str,
-    layout: object,
+    layout: Layout | ComposedLayout | Swizzle,
     n: int,
     mode: Callable[[int, int, int], tuple[Nested, Nested]],
     swizzle: Callable[[Swizzle, int], Swizzle],
@@ -66,8 +74,6 @@ def _cast(
         if name == "upcast" and layout.offset % n != 0:
             raise LanewiseError(f"upcast({layout}, {n}): the offset {layout.offset} is not a multiple of {n}")
         return ComposedLayout(outer, layout.offset // n if name == "upcast" else layout.offset * n, inner)
-    if not isinstance(layout, Layout):
-        raise LanewiseError(f"{name} takes a layout or a swizzle, not {layout!r}")
 
     def cast(shape: Nested, stride: Nested) -> tuple[Nested, Nested]:
         if isinstance(shape, tuple):

@@ -17,8 +17,10 @@ from lanewise.layout.int_tuple import IntTuple, Nested, as_int, is_int, product,
 from lanewise.layout.layout import Layout, LayoutBase, Mapped, make_identity_layout, slice_and_offset
 from lanewise.layout.modes import rank
 from lanewise.layout.swizzle import ComposedLayout
+from lanewise.tracebacks import short_methods
 
 
+@short_methods
 class Tensor(Mapped):
     """Data seen through a layout: the element at coordinate c is data[offset + layout(c)].
 

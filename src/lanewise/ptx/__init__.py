@@ -60,6 +60,7 @@ from lanewise.ptx.model.statements import (
 )
 from lanewise.ptx.syntax.operand_parser import constant
 from lanewise.ptx.syntax.parser import load, parse
+from lanewise.tracebacks import short_functions
 
 if TYPE_CHECKING:
     from lanewise.ptx.cuda_source import CudaSource, cuda
@@ -76,6 +77,8 @@ _HOMES = {
 }
 _LATER = {name: home for home, names in _HOMES.items() for name in names.split()}
 
+#: What serves in place of names of other libraries.
+INSTEAD = dict.fromkeys(("compile", "compiler"), "cuda(source, arch=…) compiles CUDA C++")
 __all__ = [
     "Address",
     "Alias",
@@ -148,6 +151,7 @@ def __getattr__(name: str) -> object:
     return value
 
 
+short_functions(__name__)
 not_called(
     __name__, 'kernel.ptx(arch="sm_90") is the PTX of a kernel, lanewise.load("kernel.ptx") reads a file'
 )

@@ -19,7 +19,7 @@ from lanewise.machine.program.ops import Op
 from lanewise.machine.tracer.points import WINDOWS, LoggedAccess
 from lanewise.machine.tracer.records import ASYNC_WRITE_POINT, EntryState
 from lanewise.numpy_types import AnyArray
-from lanewise.tracebacks import short_traceback
+from lanewise.tracebacks import short_methods
 from lanewise.traces.fragments import MatrixOperand, matrix_operands, no_fragment, operands_with
 from lanewise.traces.history import lanes_of, space_of
 from lanewise.traces.names import Variable, typed
@@ -56,6 +56,7 @@ class Access:
         return f"<{self.kind} of {len(self.rows)} × {self.values.dtype} in {self.space} memory>"
 
 
+@short_methods
 class Registers(Mapping[str, AnyArray]):
     """What the lanes of a warp hold after a step, by the names of registers and variables.
 
@@ -66,7 +67,6 @@ class Registers(Mapping[str, AnyArray]):
     def __init__(self, recording: Recording, block: int, warp: int, entry: int) -> None:
         self._recording, self._block, self._warp, self._entry = recording, block, warp, entry
 
-    @short_traceback
     def __getitem__(self, name: str) -> AnyArray:
         return self.values_of(self._recording.names.find(name))
 
@@ -100,6 +100,7 @@ class Registers(Mapping[str, AnyArray]):
         return f"<the registers of warp {self._warp}: {len(self)} names>"
 
 
+@short_methods
 class Step:
     """One instruction that a warp executed. Everything that is asked of it holds directly after it."""
 
@@ -181,7 +182,7 @@ class Step:
         rows = np.flatnonzero(generic)
         generic = generic[rows]
         space = space_of(int(generic[0])) if len(generic) else located.space
-        window = int(generic[0]) - _offset(int(generic[0])) if len(generic) else 0
+        window = WINDOWS.get(space, 0) if len(generic) else 0
 
         def elements(before: bool) -> AnyArray:
             raw = np.ascontiguousarray(log.bytes_of(self.entry, logged, before)[rows])
@@ -226,7 +227,6 @@ class Step:
     def _before(self) -> Registers:
         return Registers(self._recording, int(self._header["block"]), self.warp, self.entry - 1)
 
-    @short_traceback
     def fragment(self, name: str) -> AnyArray:
         """Return the matrix that the lanes hold together.
 
@@ -279,7 +279,6 @@ class Step:
             parts.append(np.stack([held.bits([register]) for register in operand.registers], axis=1))
         return operand.operand.unpack(np.concatenate(parts))
 
-    @short_traceback
     def shared(
         self, name: str, dtype: object = None, shape: object = None, layout: object = None
     ) -> AnyArray:
@@ -296,7 +295,6 @@ class Step:
         return array.values(memory)
 
     @property
-    @short_traceback
     def tensor_memory(self) -> TensorMemory:
         """The tensor memory of the block: words, allocated columns, and what the step reads and writes.
 
@@ -304,7 +302,6 @@ class Step:
         """
         return self.tensor_memory_of(self.block)
 
-    @short_traceback
     def tensor_memory_of(self, block: Three) -> TensorMemory:
         """Return the tensor memory of a traced block, such as the other one of a pair, after the step."""
         reading = tensor_reading(self._recording)
@@ -358,8 +355,3 @@ def _elements(raw: npt.NDArray[np.uint8], op: Op, size: Size) -> AnyArray:
     if raw.shape[1] % dtype.itemsize or not raw.shape[1]:
         return raw
     return raw.view(dtype)
-
-
-def _offset(generic: int) -> int:
-    """Return an address in its own state space."""
-    return generic - WINDOWS.get(space_of(generic), 0)

@@ -31,7 +31,7 @@ from lanewise.machine.tracer.traced_launch import (
 from lanewise.ptx import Shape, shape_refusals
 from lanewise.ptx.host_tensors import host_arguments
 from lanewise.ptx.signatures import require_signature
-from lanewise.tracebacks import short_traceback
+from lanewise.tracebacks import short_methods, short_traceback
 from lanewise.traces.arrays import ArgumentArray, argument_arrays
 from lanewise.traces.compare import Difference, compare_runs, compare_with_array
 from lanewise.traces.copies import Copy, copies_of
@@ -76,6 +76,7 @@ class Written(NamedTuple):
     value: Any
 
 
+@short_methods
 class Trace(Suggests):
     """Every instruction that the chosen blocks and warps of a launch executed.
 
@@ -159,7 +160,6 @@ class Trace(Suggests):
         """All steps, in the order in which they ran."""
         return Steps(self._recording, range(len(self._recording.steps)))
 
-    @short_traceback
     def at(self, step: int) -> Step:
         """Return a step by its number; negative ones count from the end."""
         count = len(self._recording.steps)
@@ -183,7 +183,6 @@ class Trace(Suggests):
         limit = self._recording.run.limit
         return f", and its limit of {limit} bytes was reached there: later steps were not kept (limit=)"
 
-    @short_traceback
     def first(self, holds: Callable[[Step], object], start: int = 0) -> Step | None:
         """Return the first step, from a number on, for which a condition holds; None if it never does."""
         if not callable(holds):
@@ -208,7 +207,6 @@ class Trace(Suggests):
         step = before if isinstance(before, Step) else self.at(before)
         return step.entry
 
-    @short_traceback
     def origin(
         self,
         of: object,
@@ -226,7 +224,6 @@ class Trace(Suggests):
         """
         return self._origins.find(self._places.find(of, lane, warp, block), self._entry(before))
 
-    @short_traceback
     def writer(
         self,
         of: object,
@@ -243,7 +240,6 @@ class Trace(Suggests):
         origin = self.origin(of, lane=lane, warp=warp, block=block, before=before)
         return None if origin.entry == NOTHING and origin.kind != "parts" else origin
 
-    @short_traceback
     def history(
         self, of: object, *, lane: int | None = None, warp: int | None = None, block: object = None
     ) -> list[Written]:
@@ -266,7 +262,6 @@ class Trace(Suggests):
             written.append(Written(node.step, node.value))
         return written
 
-    @short_traceback
     def compare(self, other: object, of: str | None = None) -> Difference | None:
         """Return the first step at which two runs differ; None if they do not.
 
@@ -284,23 +279,26 @@ class Trace(Suggests):
 
     # taken along -------------------------------------------------------------------------------------------
 
-    @short_traceback
     def save(self, path: str | Path) -> Path:
         """Write the trace as one HTML file, which opens in any browser and needs nothing else.
 
         The name ends in .html or .htm; what is there and is no file, such as /dev/stdout, has any name.
         """
-        if Path(path).suffix not in (".html", ".htm") and (Path(path).is_file() or not Path(path).exists()):
-            raise LanewiseError(
-                f"{path}: a trace is saved as .html; trace.to_perfetto writes .json for Perfetto"
-            )
+        _check_ending(
+            path, (".html", ".htm"), "a trace is saved as .html; trace.to_perfetto writes .json for Perfetto"
+        )
         from lanewise.traces.page import page
 
         return _written(path, page(self._recording))
 
-    @short_traceback
     def to_perfetto(self, path: str | Path) -> Path:
-        """Write a file that Perfetto (ui.perfetto.dev) and chrome://tracing show: a track for each warp."""
+        """Write a file that Perfetto (ui.perfetto.dev) and chrome://tracing show: a track for each warp.
+
+        The name ends in .json or .trace, or has no ending.
+        """
+        _check_ending(
+            path, (".json", ".trace", ""), "Perfetto's traces are saved as .json; trace.save writes .html"
+        )
         from lanewise.traces.perfetto import perfetto
 
         return _written(path, perfetto(self._recording, self.copies))
@@ -339,6 +337,12 @@ class Trace(Suggests):
 
     def __repr__(self) -> str:
         return f"<{self}>"
+
+
+def _check_ending(path: str | Path, endings: tuple[str, ...], allowed: str) -> None:
+    """Raise an error unless the name of a file ends as it should; what is there and is no file may not."""
+    if Path(path).suffix not in endings and (Path(path).is_file() or not Path(path).exists()):
+        raise LanewiseError(f"{path}: {allowed}")
 
 
 def _written(path: str | Path, text: str) -> Path:

@@ -28,16 +28,16 @@ How it is built:
 """
 
 import sys
-from types import ModuleType
 from typing import Any
 
+from lanewise.hints import Room
 from lanewise.tracebacks import short_traceback
 from lanewise.virtual_gpu.session import LaunchRecord, VirtualGPU, virtual_gpu
 
 __all__ = ["LaunchRecord", "VirtualGPU", "virtual_gpu"]
 
 
-class _Room(ModuleType):
+class _Room(Room):
     """This package as a module that can be called: `lw.virtual_gpu` is the room and makes a virtual GPU."""
 
     @short_traceback

@@ -73,7 +73,7 @@ def cache(
 def _kept(folder: Path) -> Answer:
     """Return what is in the folder, and what it may hold."""
     files = kept_files(folder)
-    used = [_date(file.used) for file in files]
+    used = [datetime.fromtimestamp(file.used).strftime("%Y-%m-%d %H:%M") for file in files]
     total = sum(file.size for file in files)
     about: list[tuple[str, Cell]] = [
         ("folder", str(folder)),
@@ -127,7 +127,3 @@ def _size(size: float) -> str:
             return f"{size:.1f} {unit}" if unit != "B" else f"{size} B"
         size /= 1000
     return f"{size:.1f} GB"
-
-
-def _date(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")

@@ -101,12 +101,14 @@ def compute(
     lanewise compute $MMA a.npy b.npy --arch sm_90 --gemm -o d.npy    matrices of any size
     lanewise compute "tcgen05 m128n64k16 f16" a.npy b.npy --arch B200   what a B200 computes
     """
-    from lanewise.cli.input.arrays import save
+    from lanewise.cli.input.arrays import check_name, save
     from lanewise.cli.input.encoded import instruction_descriptor
     from lanewise.cli.input.subject import instruction_named
 
     style = style_of(**vars(shown))
     everywhere = versus == "all"
+    if output is not None:
+        check_name(output)
     if arch is None and not everywhere:
         raise LanewiseError("give the arch whose bits are wanted: --arch sm_80, --arch H100, …")
     bits = instruction_descriptor(options.descriptor)

@@ -75,7 +75,8 @@ def explore(
 
 def _checked(file: Path, kinds: tuple[str, ...], allowed: str) -> Path:
     if not file.is_file():
-        raise missing_file(file)
+        words = "" if file.suffix in kinds else f"; {allowed}, and has instructions without a file"
+        raise LanewiseError(f"{missing_file(file)}{words}")
     if file.suffix not in kinds:
         raise LanewiseError(f"{file}: {allowed}")
     return file

@@ -171,9 +171,9 @@ def _forms(forms: list[Instruction], arch: str | None) -> Answer:
     for form, variant in zip(forms, variants, strict=True):
         row: list[Cell] = [
             form.text,
-            *(_registers(form, name) for name in "dabc"),
+            *(form.operands[name].registers if name in form.operands else "-" for name in "dabc"),
             describe_targets(form.archs),
-            _versions(form),
+            f"{form.since}+" if form.until is None else f"{form.since}-{form.until}",
         ]
         row += [variant] if any(variants) else []
         row += [str(form.lowering(arch))] if arch else []
@@ -312,11 +312,3 @@ def _variant(form: Instruction) -> str:
     if form.family in ("wmma.load", "wmma.store"):
         return "with stride" if form.stride else "no stride"
     return ""
-
-
-def _registers(form: Instruction, name: str) -> str | int:
-    return form.operands[name].registers if name in form.operands else "-"
-
-
-def _versions(form: Instruction) -> str:
-    return f"{form.since}+" if form.until is None else f"{form.since}-{form.until}"

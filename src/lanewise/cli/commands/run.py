@@ -209,7 +209,9 @@ def _target(text: str, count: int) -> tuple[int, Path]:
         raise LanewiseError(
             f"--save {text!r}: the number of an argument and a file are wanted, as in 2=c.npy"
         )
-    return _number(int(number), count, "--save"), Path(path)
+    from lanewise.cli.input.arrays import check_name
+
+    return _number(int(number), count, "--save"), check_name(Path(path))
 
 
 def _number(number: int, count: int, option: str) -> int:

@@ -23,6 +23,9 @@ _UNREADABLE = (ValueError, EOFError, SyntaxError, TypeError, OverflowError, Toke
 #: NumPy saves float8_e5m2 under a name that it refuses to read; the bytes behind it are sound.
 _E5M2 = b"'descr': '<f1'", b"'descr': '|V1'"
 
+#: Endings of files of arrays and tables that np.save does not write.
+_OTHER_FORMATS = (".npz", ".txt", ".csv", ".tsv", ".json", ".pt", ".pkl", ".mat", ".h5")
+
 
 def read_array(path: Path, what: str, format: Format, *, convert: bool = False) -> AnyArray:
     """The array in a file, in the dtype of a format; what was assumed or rounded is said on stderr."""
@@ -62,6 +65,15 @@ def load(path: Path) -> AnyArray:
     if e5m2:
         return array.view(ml_dtypes.float8_e5m2)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def check_name(path: Path) -> Path:
+    """Return the path of a file for an array, unless its name ends as that of a file of another format."""
+    if path.suffix in _OTHER_FORMATS:
+        raise LanewiseError(
+            f"{path}: an array is written as np.save writes it; name the file {path.with_suffix('.npy')}"
+        )
+    return path
 
 
 def save(path: Path, array: AnyArray) -> None:

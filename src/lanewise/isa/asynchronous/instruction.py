@@ -13,6 +13,7 @@ from lanewise.errors import IllegalInstruction, LanewiseError
 from lanewise.hints import Values
 from lanewise.isa.archs import describe_targets, find_arch
 from lanewise.isa.asynchronous.table import Row, archs_of, families, rows
+from lanewise.tracebacks import short_traceback
 
 #: What an opcode does, in a sentence.
 OPCODES = {
@@ -216,6 +217,7 @@ def _forms() -> dict[frozenset[str], AsyncInstruction]:
     return forms
 
 
+@short_traceback
 def async_instruction(text: str, *, arch: str | None = None) -> AsyncInstruction:
     """Return the tcgen05 instruction, bulk copy or tensor copy that a text spells.
 
@@ -244,6 +246,7 @@ def is_form(head: str) -> bool:
     return frozenset(head.split(".")) in _forms()
 
 
+@short_traceback
 def async_instructions(arch: str | None = None, family: str | None = None) -> list[AsyncInstruction]:
     """Return every asynchronous instruction, or those of an arch and of a family.
 

@@ -269,14 +269,10 @@ def _default(text: str, product: Product, fields: dict[str, Any]) -> Instruction
         values["scale"] = "ue4m3"
     require_shape(product, *(fields.get(name, getattr(legal, name)[0]) for name in "mnk"))
     values |= {
-        name: _name(value) if name in ("a", "b", "d", "scale") else value for name, value in fields.items()
+        name: format_of(value).name if name in ("a", "b", "d", "scale") else value
+        for name, value in fields.items()
     }
     return InstructionDescriptor(product.kind.name, **values)
-
-
-def _name(value: Any) -> str:
-    """Return the name of a format, also of one that is spelled otherwise or given as an object."""
-    return format_of(value).name
 
 
 def _made(

@@ -23,7 +23,7 @@ from lanewise.lang.trace.scalar import Scalar, scalar
 from lanewise.lang.trace.traced import Traced, describe
 from lanewise.lang.trace.types import TensorMapType, dtype_name, i32, storage_bytes, u16, u32, u64
 from lanewise.layout import flatten, size, suffix_product
-from lanewise.tracebacks import shorten
+from lanewise.tracebacks import short_traceback
 
 #: Dimensions of a tensor, and elements of a box along each of them.
 _MOST_DIMENSIONS, _LONGEST_BOX = 5, 256
@@ -43,15 +43,8 @@ class TensorMap(Traced):
     def __init__(self, kind: TensorMapType, address: Register, name: str) -> None:
         self.kind, self.address, self.name = kind, address, name
 
+    @short_traceback
     def __class_getitem__(cls, what: object) -> TensorMapType:
-        try:
-            return cls._annotation(what)
-        except LanewiseError as error:
-            shorten(error)
-            raise
-
-    @classmethod
-    def _annotation(cls, what: object) -> TensorMapType:
         """Return the type that an annotation names."""
         entries = what if isinstance(what, tuple) else (what,)
         usage = "lw.TensorMap[lw.bf16, (128, 64), 128] or lw.TensorMap[lw.bf16, 2]"

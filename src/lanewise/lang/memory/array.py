@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format
@@ -32,7 +32,7 @@ from lanewise.layout import (
     suffix_product,
 )
 from lanewise.layout.int_tuple import Nested
-from lanewise.tracebacks import shorten
+from lanewise.tracebacks import short_traceback
 
 #: The alignment in bytes of a declared array: vector loads and ldmatrix need 16, WMMA 32.
 _ALIGNMENT = 32
@@ -65,19 +65,16 @@ class Array(Node):
 
     __slots__ = ("layout", "pointer")
     CHILDREN = ("pointer",)
+    INSTEAD: ClassVar = Node.INSTEAD | dict.fromkeys(
+        ("reshape", "flatten", "ravel", "T", "transpose"),
+        "lw.tensor(array.pointer, layout) is the same memory under another layout",
+    )
 
     def __init__(self, pointer: Pointer, layout: Any) -> None:
         self.pointer, self.layout = pointer, layout
 
+    @short_traceback
     def __class_getitem__(cls, what: object) -> ArrayType:
-        try:
-            return cls._annotation(what)
-        except LanewiseError as error:
-            shorten(error)
-            raise
-
-    @classmethod
-    def _annotation(cls, what: object) -> ArrayType:
         """Return the type that an annotation names."""
         dtype, layout = what if isinstance(what, tuple) and len(what) == 2 else (what, None)
         if not isinstance(dtype, Format) or layout is None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from lanewise.atoms import Copy_Atom, TmemTensor
 from lanewise.atoms.tmem import TensorMove
-from lanewise.formats import Format, f32, f64, tf32
+from lanewise.formats import f32, f64, tf32
 from lanewise.isa.tensor_memory import load_shapes
 from lanewise.lang.intrinsics.cp_async import cp_async
 from lanewise.lang.matrix.emit import emit
@@ -347,7 +347,8 @@ def _load_store(this: AtomCopy, reads: list[int], writes: list[int], holds: Scal
             values = _as_list(pointer.load(len(reads)))
         else:
             values = _guarded_load(pointer, len(reads), holds, _values_before(this, writes))
-    values = [_same_bits(value, target.dtype) for value in values]
+    # f32 and tf32 share their bits
+    values = [value if value.dtype == target.dtype else bitcast(value, target.dtype) for value in values]
     if isinstance(target, RegisterTensor):
         indices = [target.index(number) for number in writes]
         if holds is not None and isinstance(source, RegisterTensor):
@@ -418,11 +419,6 @@ def guard_since(start: int, holds: Scalar) -> None:
 def _as_list(values: Any) -> list[Scalar]:
     """Return what a load gave, one value or a tuple, as a list."""
     return list(values) if isinstance(values, tuple) else [values]
-
-
-def _same_bits(value: Scalar, dtype: Format) -> Scalar:
-    """Return a value as the dtype of the target: f32 and tf32 share their bits."""
-    return value if value.dtype == dtype else bitcast(value, dtype)
 
 
 def _require_tensor_sides(

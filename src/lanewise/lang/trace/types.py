@@ -27,7 +27,7 @@ from lanewise.formats import (
     u8,
     ue8m0,
 )
-from lanewise.tracebacks import short_constructor, shorten
+from lanewise.tracebacks import short_constructor, short_traceback
 
 i8, i32 = s8, s32
 i16 = Format("s16", 16, "int", "int16")
@@ -126,15 +126,8 @@ class Ptr:
     dtype: Format
     align: int
 
+    @short_traceback
     def __class_getitem__(cls, what: object) -> Ptr:
-        try:
-            return cls._annotation(what)
-        except LanewiseError as error:
-            shorten(error)
-            raise
-
-    @classmethod
-    def _annotation(cls, what: object) -> Ptr:
         """Return the type that an annotation names."""
         dtype, align = what if isinstance(what, tuple) and len(what) == 2 else (what, 0)
         if not isinstance(dtype, Format) or dtype in (pred, b1):

@@ -24,7 +24,7 @@ from lanewise.engines import (
     Launchable,
 )
 from lanewise.errors import IllegalInstruction, LanewiseError
-from lanewise.hints import instead_of_attribute
+from lanewise.hints import Suggests, at_caller, instead_of_attribute
 from lanewise.isa import find_arch
 from lanewise.ptx.model.directives import Alias, Dwarf, File, Pragma, Section, Variable
 from lanewise.ptx.model.function import Function, Statement
@@ -66,8 +66,10 @@ Item = Variable | Function | Pragma | File | Alias | Section | Dwarf
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class Entry(Suggests):
     """A kernel of a module: what `module["name"]` gives, and `module["name"][grid, block](…)` launches."""
+
+    INSTEAD: ClassVar = dict.fromkeys(("launch", "run", "call"), "entry[grid, block](…) launches it")
 
     module: Module = field(repr=False)
     function: Function = field(repr=False)
@@ -259,7 +261,14 @@ class Module:
     text: str = field(default="", compare=False, repr=False)
     #: The CUDA C++ it was compiled from, if it was compiled here.
     cuda: CompiledSource | None = field(default=None, compare=False, repr=False)
-    INSTEAD: ClassVar = dict.fromkeys(("get_function", "kernels", "kernel"), 'module["name"] is a kernel')
+    INSTEAD: ClassVar = {
+        **dict.fromkeys(("get_function", "kernels", "kernel"), 'module["name"] is a kernel'),
+        **dict.fromkeys(("ptx", "source", "to_ptx"), "str(module) is its PTX"),
+        **dict.fromkeys(
+            ("save", "write", "dump"), 'Path("kernel.ptx").write_text(str(module)) writes its PTX'
+        ),
+        **dict.fromkeys(("launch", "run"), 'module["name"][grid, block](…) launches a kernel'),
+    }
     #: The names of the source's variables, if the kernel language traced it.
     names: SourceNames | None = field(default=None, compare=False, repr=False)
     #: What the host has written to variables, for a device on which the module is not loaded yet.
@@ -450,6 +459,7 @@ class Module:
 
     if not TYPE_CHECKING:  # a checker would take any attribute for one that is there
 
+        @at_caller
         def __getattr__(self, name: str) -> None:
             """Raise an error that says how a kernel of this name is asked for."""
             kernels = (

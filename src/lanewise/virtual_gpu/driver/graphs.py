@@ -24,7 +24,7 @@ from lanewise.virtual_gpu.order.stream_order import NODE, Clock
 
 Work = Callable[[], object]
 #: Whether a stream is captured (CUstreamCaptureStatus).
-_IDLE, _CAPTURING = 0, 1
+_IDLE, _CAPTURING, _INVALID = range(3)
 
 
 class NodeKind(IntEnum):
@@ -103,6 +103,15 @@ class Capture:
     last: list[Node] = field(default_factory=list)
     #: Whether the capture began on this stream, which also ends it.
     is_origin: bool = False
+    #: Whether a call that a capture does not allow has ended it.
+    is_invalid: bool = False
+
+
+def _status(capture: Capture | None) -> int:
+    """Return whether a stream is captured, as CUDA numbers it."""
+    if capture is None:
+        return _IDLE
+    return _INVALID if capture.is_invalid else _CAPTURING
 
 
 class GraphCalls(LaunchCalls):
@@ -160,10 +169,26 @@ class GraphCalls(LaunchCalls):
         capture = self._captures.get(stream)
         if capture is None or not capture.is_origin:
             raise DriverError(Result.ILLEGAL_STATE, "no capture began on the stream")
-        for handle in [stream for stream, own in self._captures.items() if own.graph is capture.graph]:
+        captured = {handle: own for handle, own in self._captures.items() if own.graph is capture.graph}
+        for handle in captured:
             del self._captures[handle]
         self._captured_events.clear()
+        if any(own.is_invalid for own in captured.values()):
+            raise DriverError(Result.STREAM_CAPTURE_INVALIDATED, "a call before it ended the capture")
         return self.graph_handle(capture.graph)
+
+    def cuStreamSynchronize(self, stream: Handle) -> None:
+        """Wait for a stream, which must not be captured: its work runs when the graph is launched."""
+        capture = self._captures.get(stream)
+        if capture is None:
+            return super().cuStreamSynchronize(stream)
+        capture.is_invalid = True
+        raise DriverError(
+            Result.STREAM_CAPTURE_UNSUPPORTED,
+            "the stream is captured, and its work runs when the graph is launched: wait after the launch",
+        )
+
+    cuStreamQuery = cuStreamSynchronize
 
     def graph_handle(self, graph: Graph) -> int:
         """Return the handle of a graph, which is made the first time."""
@@ -173,7 +198,7 @@ class GraphCalls(LaunchCalls):
     def cuStreamIsCapturing(self, stream: Handle) -> Annotated[I32, "status", 1]:
         """Return whether a stream is captured."""
         self.stream(stream)
-        return _CAPTURING if stream in self._captures else _IDLE
+        return _status(self._captures.get(stream))
 
     def cuStreamGetCaptureInfo_v3(
         self,
@@ -187,7 +212,7 @@ class GraphCalls(LaunchCalls):
     ) -> None:
         """Write whether a stream is captured, and into which graph."""
         capture = self._captures.get(stream)
-        ctypes.c_int32.from_address(status).value = _CAPTURING if capture else _IDLE
+        ctypes.c_int32.from_address(status).value = _status(capture)
         if capture is None:
             return
         nodes = (ctypes.c_uint64 * len(capture.last))(*(node.handle for node in capture.last))

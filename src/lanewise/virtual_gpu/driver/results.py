@@ -37,6 +37,8 @@ class Result(IntEnum):
     LAUNCH_FAILED = 719
     NOT_PERMITTED = 800
     NOT_SUPPORTED = 801
+    STREAM_CAPTURE_UNSUPPORTED = 900
+    STREAM_CAPTURE_INVALIDATED = 901
     GRAPH_EXEC_UPDATE_FAILURE = 910
     UNKNOWN = 999
 
@@ -75,6 +77,8 @@ _SENTENCES = {
     Result.NO_BINARY_FOR_GPU: "no kernel image is available for execution on the device",
     Result.INVALID_PTX: "a PTX JIT compilation failed",
     Result.INVALID_HANDLE: "invalid resource handle",
+    Result.STREAM_CAPTURE_UNSUPPORTED: "operation not permitted when stream is capturing",
+    Result.STREAM_CAPTURE_INVALIDATED: "operation failed due to a previous error during capture",
     Result.NOT_FOUND: "named symbol not found",
     Result.ILLEGAL_ADDRESS: "an illegal memory access was encountered",
     Result.LAUNCH_OUT_OF_RESOURCES: "too many resources requested for launch",
