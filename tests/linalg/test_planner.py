@@ -16,6 +16,7 @@ from everything import only_with_everything, sampled
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.traits import Store, traits_of
 from lanewise.linalg.orientation import oriented
+from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.candidates import ranked
 from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.planning.measured import measured_plan
@@ -126,6 +127,26 @@ def test_longer_products_take_longer() -> None:
         once = estimate(problem, plan, HOPPER).seconds
         assert estimate(replace(problem, k=4 * problem.k), plan, HOPPER).seconds >= 0.99 * once
         assert estimate(replace(problem, batch=2 * problem.batch), plan, HOPPER).seconds >= once
+
+
+def test_power_slows_all_plans_of_a_long_product_alike() -> None:
+    """The clock falls by what is multiplied, not by the plan: short products keep their times."""
+    at_full_power = replace(H200, slower_clock=0.0)
+    for size, is_long in ((2048, False), (12288, True)):
+        problem = problem_of_sizes(size, size, size, "bf16", layout="nt")
+        found = ranked(problem)
+        case = case_of(problem, [found.plan(place) for place in range(20)])
+        more = expected(case, H200, HOPPER).total - expected(case, at_full_power, HOPPER).total
+        assert (more > 100 if is_long else more == 0).all() and np.ptp(more) <= 0.1 * more.max()
+
+
+def test_copies_that_transpose_tf32_take_longer() -> None:
+    times = {}
+    for layout in ("nt", "nn"):
+        problem = problem_of_sizes(128, 64, 64, "f32", layout=layout, precision="tf32")
+        plan = Plan("warpgroup", "sm_90a", (64, 32, 32), 16)
+        times[layout] = estimate(problem, plan, HOPPER).parts["copies of operands"]
+    assert times["nt"] == 0 and times["nn"] > H200.copy + H200.transposing_copy
 
 
 def test_fewer_multiprocessors_take_longer() -> None:

@@ -58,6 +58,9 @@ class Costs:
     #: Products of bf16 numbers of one multiprocessor; how many times as fast 8-bit numbers are multiplied.
     products: float = 3.66e6
     eight_bit: float = 1.91
+    #: Until the clock falls because products draw much power; what share more those take that come later.
+    full_power: float = 492.0
+    slower_clock: float = 0.17
     #: Columns that a wgmma takes beside its own, if warpgroups share a tile and if they alternate; and the
     #: fewest that it takes time for.
     extra_columns: float = 25.6
@@ -128,9 +131,11 @@ class Costs:
     exchange_bytes: float = 7.74e4
     second_kernel: float = 1.45
     gather_bytes: float = 2.68e6
-    #: A kernel that copies operands first, a second one, and the bytes that they read and write.
+    #: A kernel that copies operands first, a second one, more if elements of four bytes are transposed, and
+    #: the bytes that they read and write.
     copy: float = 1.51
     second_copy: float = 0.095
+    transposing_copy: float = 2.59
     copy_bytes: float = 3.55e6
     #: The mma.sync kernels: a launch, the first loads of a tile, products of bf16 numbers of one
     #: multiprocessor; one copy by a thread, and 16 bytes that it then moves in shared memory; an element of a
@@ -164,8 +169,8 @@ H200 = Costs()
 #: time that is longest, on a fourth of the products of the sweeps of an H200 (`python
 #: benchmarks/fit_planner.py`). There are no products there whose exchanges take longest.
 ERRORS = {
-    "launch": 0.083, "tensor_cores": 0.085, "loads": 0.116, "memory": 0.087, "epilogue": 0.285,
-    "exchange": 0.3, "copies": 0.195,
+    "launch": 0.08, "tensor_cores": 0.081, "loads": 0.118, "memory": 0.088, "epilogue": 0.285,
+    "exchange": 0.3, "copies": 0.161,
 }  # fmt: skip
 
 
@@ -203,9 +208,10 @@ class Case:
     promotes: Values
     #: 0, or how many matrices B has, each for some rows of A.
     experts: Values
-    #: Kernels that copy operands first, and the bytes that they read and write, of all and of A that is split
-    #: into bf16.
+    #: Kernels that copy operands first, whether one of them transposes elements of four bytes, and the bytes
+    #: that they read and write, of all and of A that is split into bf16.
     copies: Values
+    transposes: Values
     copied_bytes: Values
     copied_a_bytes: Values
     #: The plan. `warp`: it is one of mma.sync, which copies nothing.
@@ -435,6 +441,10 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     between = stored_by_threads + np.where(x.pingpong > 0, np.minimum(alternating, hidden), hidden)
     last = np.maximum(last, np.minimum(c.last_wave, 1) * full * (whole > 0))
     computed = whole * (full + between) + (rest > 0) * (last + between) - between + finish
+    # power is drawn by products, whatever the plan is: all plans slow down alike
+    rate = gpu.multiprocessors * _products_of_microsecond(x, c)
+    work = x.m * x.n * x.k * x.batch * x.plane_products / rate
+    computed = computed + c.slower_clock * np.maximum(work - c.full_power, 0)
 
     reads, stored = _memory_bytes(x, c, x.element_bytes * x.planes)
     band = np.minimum(x.raster, high) * x.across
@@ -457,6 +467,7 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     exchange = exchange + np.where(x.groups > 1, np.where(x.gather > 0, by_kernel, by_last), 0.0)
     number = x.copies - x.splits_a
     copies = np.where(number > 0, c.copy + c.second_copy * (number - 1), 0.0)
+    copies = copies + c.transposing_copy * x.transposes
     copies = copies + (x.copied_bytes - x.splits_a * x.copied_a_bytes) / c.copy_bytes
     total = launch + _larger(computed, memory) + exchange + copies
     waves = np.maximum(tiles / slots, 1)
@@ -467,13 +478,18 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     )  # fmt: skip
 
 
+def _products_of_microsecond(case: Case, costs: Costs) -> Values:
+    """Return how many products of numbers a multiprocessor computes in a microsecond."""
+    return costs.products * np.where(case.element_bytes == 1, costs.eight_bit, 2 / case.element_bytes)
+
+
 def _products_of_step(case: Case, costs: Costs, consumers: Values, persistent: Values) -> Values:
     """Return the microseconds of the products of one step of K of a tile."""
     x, c = case, costs
-    rate = c.products * np.where(x.element_bytes == 1, c.eight_bit, 2 / x.element_bytes)
     extra = np.where(x.pingpong > 0, c.extra_pingpong, c.extra_columns)
     columns = np.maximum(x.columns, c.least_columns) + extra * ceiling(x.columns, WIDEST)
-    multiply = x.rows * columns * (LINE / x.element_bytes) * x.plane_products / rate
+    multiply = x.rows * columns * (LINE / x.element_bytes) * x.plane_products
+    multiply = multiply / _products_of_microsecond(x, c)
     promotion = np.where(x.columns > WIDEST_PROMOTED, c.promotion_in_halves, c.promotion)
     promotion = np.where(x.by_turns > 0, c.promotion_by_turns, promotion)
     promoted = x.promotes * promotion * x.rows / consumers * x.columns / ROWS**2
@@ -622,6 +638,7 @@ def problem_columns(problem: Problem, plan: Plan) -> dict[str, float]:
         "promotes": problem.promote is not None or planes > 1,
         "experts": problem.experts,
         "copies": len(copied),
+        "transposes": size == 4 and any(needs_transpose(operand, problem.precision) for operand, _ in copied),
         "copied_bytes": sum(_copied_bytes(operand, rows, problem, planes) for operand, rows in copied),
         "copied_a_bytes": _copied_bytes(seen.a, seen.m, problem, planes) if planes > 1 else 0,
     }  # fmt: skip
