@@ -11,13 +11,13 @@ import sys
 from collections.abc import Sequence
 from functools import cache
 from math import prod
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, format_of
+from lanewise.linalg.arrays import array_at
 from lanewise.linalg.problem import Operand
 from lanewise.linalg.types import TAKEN, names_taken
 from lanewise.ptx.host_tensors import host_array
@@ -352,7 +352,10 @@ def overlap(one: View, other: View) -> bool:
         return False
     try:
         work: Any = _OVERLAP_WORK  # NumPy's annotations know two of the numbers that it takes
-        return bool(np.shares_memory(_addresses(one), _addresses(other), max_work=work))
+        first_array, other_array = (
+            array_at(view.address, view.shape, view.strides, view.bytes) for view in (one, other)
+        )
+        return bool(np.shares_memory(first_array, other_array, max_work=work))
     except np.exceptions.TooHardError:
         return True
 
@@ -362,18 +365,6 @@ def reach(view: View) -> tuple[int, int]:
     steps = [step * (size - 1) for step, size in zip(view.strides, view.shape, strict=True) if size]
     before, after = sum(step for step in steps if step < 0), sum(step for step in steps if step > 0)
     return view.bytes * before, view.bytes * (1 + after)
-
-
-def _addresses(view: View) -> np.ndarray[Any, Any]:
-    """Return an array at an address that is never read: NumPy's arithmetic on memory of other devices."""
-    interface = {
-        "version": 3,
-        "typestr": f"<u{view.bytes}",
-        "data": (view.address, False),
-        "shape": view.shape,
-        "strides": tuple(step * view.bytes for step in view.strides),
-    }
-    return np.asarray(SimpleNamespace(__array_interface__=interface))
 
 
 # operands that are more than one array --------------------------------------------------------------------

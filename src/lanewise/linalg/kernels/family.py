@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from lanewise.errors import LanewiseError
-from lanewise.linalg.arrays import Memory, Pointers, flat
+from lanewise.linalg.arrays import DeviceView, Memory, OnGpu, Pointers, element_steps, flat
 from lanewise.linalg.plan import FAMILIES, Plan
 from lanewise.linalg.problem import Problem
+from lanewise.ptx.tensor_maps import TensorMap
 
 if TYPE_CHECKING:
     from lanewise.lang.frontend.kernel import Kernel
@@ -32,15 +33,23 @@ class Launch(NamedTuple):
 
     def __call__(self, stream: object = None) -> None:
         """Make it: on the GPU of the arrays or, for NumPy's, on the CPU machine."""
+        arguments = map(_launched, self.arguments)
         if self.overlap:
-            self.kernel(*self.arguments, stream=stream, overlap=True)
+            self.kernel(*arguments, stream=stream, overlap=True)
         else:  # without a keyword, which a warm launch does not have
-            self.kernel(*self.arguments, stream=stream)
+            self.kernel(*arguments, stream=stream)
 
     def traced(self) -> tuple[Configured, tuple[object, ...]]:
         """Return the kernel as PTX, ready to launch, and its arguments."""
-        configured, arguments = self.kernel.bind(*self.arguments)
+        configured, arguments = self.kernel.bind(*map(_launched, self.arguments))
         return (configured.overlapping() if self.overlap else configured), arguments
+
+
+def _launched(argument: object) -> object:
+    """Return an argument as launches take it: memory on a GPU says so."""
+    if isinstance(argument, TensorMap):
+        return TensorMap(_launched(argument.array), argument.tensor)
+    return OnGpu(argument) if isinstance(argument, DeviceView) else argument
 
 
 class Family(Protocol):
@@ -108,12 +117,8 @@ def epilogue_arguments(
 def block_scale_strides(pointers: Pointers) -> tuple[int, int, int, int]:
     """Return the steps of block scales in elements: along rows and K of A's, along columns and K of B's."""
 
-    def steps(array: Any) -> list[int]:
-        if hasattr(array, "stride"):
-            return [int(stride) for stride in array.stride()]
-        return [stride // array.itemsize for stride in array.strides]
-
-    (row, row_k), (column_k, column) = steps(pointers.scale_a), steps(pointers.scale_b)
+    assert pointers.scale_a is not None and pointers.scale_b is not None
+    (row, row_k), (column_k, column) = element_steps(pointers.scale_a), element_steps(pointers.scale_b)
     return row, row_k, column, column_k
 
 

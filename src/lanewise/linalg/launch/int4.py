@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from lanewise.formats import Format, f32, s32
 from lanewise.gpu.device import Device
+from lanewise.linalg.arrays import Memory, device_view
 from lanewise.linalg.kernels.family import Launch
 from lanewise.linalg.kernels.int4.packing import CHUNK
-from lanewise.linalg.launch.device_view import DeviceView
 from lanewise.linalg.launch.prepare import (
     OPERANDS,
     Prepared,
@@ -53,7 +53,7 @@ def multiply(request: Request, problem: Problem, b: QuantizedMatrix, tile: Tile)
     def launch(device: Device) -> Launch:
         from lanewise.linalg.kernels.int4.kernels import product_launch
 
-        rows = DeviceView(OPERANDS.index("a"), x.address, (problem.m, b.k), (leading, 1), b.format)
+        rows = device_view(OPERANDS.index("a"), x.address, (problem.m, b.k), (leading, 1), b.format)
         bias_type, residual_type = problem.epilogue.added_dtypes
         others = (
             ("b", s32), ("metadata", b.format), ("out", problem.out.dtype), ("bias", bias_type),
@@ -69,9 +69,9 @@ def multiply(request: Request, problem: Problem, b: QuantizedMatrix, tile: Tile)
     return None if copied else launches
 
 
-def _memory(number: int, addresses: list[int], fmt: Format) -> DeviceView | int:
+def _memory(number: int, addresses: list[int], fmt: Format) -> Memory | int:
     """Return an operand as a kernel's pointer; null if it is not there."""
-    return DeviceView(number, addresses[number], (1,), (1,), fmt) if addresses[number] else 0
+    return device_view(number, addresses[number], (1,), (1,), fmt) if addresses[number] else 0
 
 
 def _rows(request: Request, problem: Problem, b: QuantizedMatrix) -> tuple[View, int]:

@@ -163,7 +163,7 @@ def prepare(problem: Problem, pointers: Pointers, workspace: Memory | None) -> t
             given = target
             offset += size
         shape = -(-rows // SWIZZLED_ROWS), -(-_factors(problem) // SWIZZLED_FACTORS), SWIZZLED_BYTES // 4
-        pointers = replace(pointers, **{name: _raw(given).view(np.dtype(np.int32)).reshape(*shape)})
+        pointers = replace(pointers, **{name: given.view(np.uint8).view(np.int32).reshape(*shape)})
     return pointers, launches
 
 
@@ -192,7 +192,7 @@ def packing() -> Kernel:
 def _packing_launch(problem: Problem, source: Memory, leading: int, target: Memory, rows: int) -> Launch:
     """Return the launch that packs the rows of an operand."""
     padded = _packed_row(problem)
-    arguments = (_raw(flat(source)), target, rows, problem.k, leading, padded)
+    arguments = (flat(source).view(np.uint8), target, rows, problem.k, leading, padded)
     return Launch(packing()[-(-rows * padded // _THREADS), _THREADS], arguments)
 
 
@@ -222,14 +222,8 @@ def swizzling() -> Kernel:
 def _swizzling_launch(plain: Memory, target: Memory, rows: int, factors: int) -> Launch:
     """Return the launch that swizzles the scale factors of an operand."""
     size = swizzled_bytes(rows, factors)
-    steps = plain.stride() if hasattr(plain, "stride") else plain.strides  # of bytes, which are elements
+    row, factor = plain.strides  # of bytes, which are elements
     deep = -(-factors // SWIZZLED_FACTORS)
-    is_ordered = int(steps[0]) >= int(steps[1])
-    source = flat(plain if is_ordered else plain.swapaxes(-1, -2))
-    arguments = (_raw(source), target, rows, factors, int(steps[0]), int(steps[1]), deep, size)
+    source = flat(plain if row >= factor else plain.swapaxes(-1, -2))
+    arguments = (source.view(np.uint8), target, rows, factors, row, factor, deep, size)
     return Launch(swizzling()[-(-size // _THREADS), _THREADS], arguments)
-
-
-def _raw(array: Memory) -> Memory:
-    """Return memory as bytes."""
-    return array.view(np.uint8) if isinstance(array, np.ndarray) else array

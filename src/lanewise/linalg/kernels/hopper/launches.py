@@ -15,7 +15,7 @@ from lanewise.errors import LanewiseError
 from lanewise.formats import s32, tf32
 from lanewise.isa.multiprocessor import LARGEST_GRID
 from lanewise.lang.frontend.kernel import Kernel
-from lanewise.linalg.arrays import COUNTER_BYTES, Memory, Pointers, flat
+from lanewise.linalg.arrays import COUNTER_BYTES, Memory, Pointers, batch_of_one, flat
 from lanewise.linalg.kernels.copies.launches import copied, loaded, require_copies
 from lanewise.linalg.kernels.copies.launches import workspace_bytes as copy_bytes
 from lanewise.linalg.kernels.family import (
@@ -230,8 +230,8 @@ def tensor_maps(
     rows_a, rows_b = rows_of_operands(T.problem, pointers)
     rows_out = pointers.out.swapaxes(-1, -2) if T.transposed else pointers.out
     if T.planes > 1 and rows_out.ndim == 2:
-        rows_out = rows_out[None]
-    of_out = flat(rows_out)
+        rows_out = batch_of_one(rows_out)
+    of_out: Memory | TensorMap = flat(rows_out)
     if T.store is Store.TMA:
         swizzle: Any = f"{memory.box_swizzle}B" if memory.box_swizzle else "none"
         of_out = tensor_map(rows_out, (*lead, memory.box_rows, memory.box_columns), swizzle=swizzle)
@@ -240,7 +240,7 @@ def tensor_maps(
     if T.threads_load_a:
         return flat(rows_a), tensor_map(rows_b, (*planes, *tile_b.box), swizzle="128B", dtype=dtype), of_out
     if T.plan.splits_a:
-        of_a, rows_a = lead, rows_a[None] if rows_a.ndim == 2 else rows_a
+        of_a, rows_a = lead, batch_of_one(rows_a) if rows_a.ndim == 2 else rows_a
         rows_a = rows_a[:1] if T.repeats(T.problem.a) else rows_a
     return (
         tensor_map(rows_a, (*of_a, *tile_a.box), swizzle=swizzle_a, dtype=dtype),
@@ -291,7 +291,5 @@ def _split_memory(traits: Traits, problem: Problem, pointers: Pointers) -> tuple
     size = sum_bytes(traits, problem.m, problem.n, problem.batch)
     assert pointers.workspace is not None
     end = len(pointers.workspace) // 128 * 128  # copies lie before it
-    parts = pointers.workspace[:COUNTER_BYTES], pointers.workspace[end - size : end]
-    if isinstance(parts[0], np.ndarray):
-        return parts[0].view(np.int32), parts[1].view(np.int32 if problem.sums is s32 else np.float32)
-    return parts
+    sums = np.int32 if problem.sums is s32 else np.float32
+    return pointers.workspace[:COUNTER_BYTES].view(np.int32), pointers.workspace[end - size : end].view(sums)

@@ -6,10 +6,10 @@ from math import prod
 
 from lanewise.errors import LanewiseError
 from lanewise.lang.frontend.kernel import Kernel
-from lanewise.linalg.arrays import COUNTER_BYTES, Pointers, flat
+from lanewise.linalg.arrays import COUNTER_BYTES, Pointers
 from lanewise.linalg.kernels.copies.launches import copied
 from lanewise.linalg.kernels.copies.launches import workspace_bytes as copy_bytes
-from lanewise.linalg.kernels.family import Launch, epilogue_arguments
+from lanewise.linalg.kernels.family import Launch, epilogue_arguments, or_null
 from lanewise.linalg.kernels.hopper.launches import tensor_maps
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.traits import traits_of
@@ -38,7 +38,7 @@ def launches(
     blocks = min(clusters, at_once // traits.cluster_size) * traits.cluster_size
     stage_words = prod(metadata_shape(problem.m, problem.k, traits.element_bytes)[1:])
     arguments = (
-        *tensor_maps(traits, pointers), flat(pointers.metadata),
+        *tensor_maps(traits, pointers), or_null(pointers.metadata),
         problem.m, problem.n, problem.k, stage_words, plan.group, problem.out.leading,
         *epilogue_arguments(problem, pointers, batched=False), problem.folded_rows,
     )  # fmt: skip
