@@ -15,8 +15,8 @@ import lanewise as lw
 from everything import only_with_everything, sampled
 from lanewise.linalg.arrays import Pointers
 from lanewise.linalg.kernels.family import run
+from lanewise.linalg.kernels.hopper import launches
 from lanewise.linalg.kernels.hopper.traits import traits_of
-from lanewise.linalg.kernels.sparse import launches
 from lanewise.linalg.kernels.sparse.metadata import ordered_metadata
 from lanewise.linalg.kernels.sparse.plans import sparse_plan
 from lanewise.linalg.operands import View

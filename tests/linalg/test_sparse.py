@@ -10,7 +10,7 @@ from everything import EVERYTHING, only_with_everything, sampled
 from lanewise.formats import FORMATS, Format
 from lanewise.linalg.arrays import COUNTER_BYTES, Pointers
 from lanewise.linalg.kernels.family import run
-from lanewise.linalg.kernels.sparse import launches
+from lanewise.linalg.kernels.hopper import launches
 from lanewise.linalg.kernels.sparse.metadata import indices_of, metadata_shape, ordered_metadata, prune_into
 from lanewise.linalg.kernels.sparse.plans import fitted, sparse_plan
 from lanewise.linalg.plan import Plan

@@ -74,7 +74,7 @@ class Family(Protocol):
 
 
 #: The packages of the families by their names in a plan.
-_PACKAGES = {"warpgroup": "hopper", "sparse": "sparse", "warp": "warp", "blackwell": "blackwell"}
+_PACKAGES = {"warpgroup": "hopper", "sparse": "hopper", "warp": "warp", "blackwell": "blackwell"}
 
 
 @cache

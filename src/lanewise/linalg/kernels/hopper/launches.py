@@ -7,6 +7,7 @@ both it computes, the product or its transpose, is the plan's `swap`.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from lanewise.linalg.kernels.hopper.operand_tiles import operand_tiles
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.split_k import workspace_bytes as sum_bytes
 from lanewise.linalg.kernels.hopper.traits import LINE, MOST_SHARED, Store, Traits, traits_of
+from lanewise.linalg.kernels.sparse.metadata import metadata_shape
 from lanewise.linalg.orientation import computes_transpose, oriented, oriented_launch
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS, resident
@@ -185,19 +187,32 @@ def launches(
 
 
 def _products(problem: Problem, plan: Plan, pointers: Pointers, multiprocessors: int) -> Launch:
-    """Return the launch of the products of a problem as the kernel computes it."""
-    traits, at_once = _traits_for_launch(problem, plan, multiprocessors)
+    """Return the launch of the products of a problem as the kernel computes it.
+
+    Of a sparse A, `pointers.a` are the values that are kept, and `pointers.metadata` says where they stood.
+    """
+    if problem.sparse:
+        traits, at_once = traits_of(problem, plan), multiprocessors
+    else:
+        traits, at_once = _traits_for_launch(problem, plan, multiprocessors)
+    arguments: tuple[object, ...] = tensor_maps(traits, pointers)
+    if problem.sparse:
+        stage_words = prod(metadata_shape(problem.m, problem.k, traits.element_bytes)[1:])
+        arguments += (
+            or_null(pointers.metadata), problem.m, problem.n, problem.k, stage_words, plan.group,
+            problem.out.leading, *epilogue_arguments(problem, pointers, batched=False), problem.folded_rows,
+        )  # fmt: skip
+    else:
+        strides = block_scale_strides(pointers) if traits.scaled_by_blocks else (0, 0, 0, 0)
+        arguments += (
+            problem.m, problem.n, problem.k, problem.batch, plan.group,
+            problem.out.leading, problem.out.batch_stride,
+            *epilogue_arguments(problem, pointers, block_strides=strides),
+            or_null(pointers.starts), or_null(pointers.ends), problem.experts, int(problem.clears_rest),
+            problem.folded_rows,
+            *_split_memory(traits, problem, pointers), problem.a.leading, problem.a.batch_stride,
+        )  # fmt: skip
     blocks = grid(traits, problem.m, problem.n, problem.batch, at_once)
-    strides = block_scale_strides(pointers) if traits.scaled_by_blocks else (0, 0, 0, 0)
-    arguments = (
-        *tensor_maps(traits, pointers),
-        problem.m, problem.n, problem.k, problem.batch, plan.group,
-        problem.out.leading, problem.out.batch_stride,
-        *epilogue_arguments(problem, pointers, block_strides=strides),
-        or_null(pointers.starts), or_null(pointers.ends), problem.experts, int(problem.clears_rest),
-        problem.folded_rows,
-        *_split_memory(traits, problem, pointers), problem.a.leading, problem.a.batch_stride,
-    )  # fmt: skip
     configured = compiled(traits)[blocks, traits.threads, SharedMemory(traits).total]
     return Launch(configured, arguments, overlap=traits.after_copy)
 
@@ -259,6 +274,8 @@ def _traits_for_launch(problem: Problem, plan: Plan, multiprocessors: int) -> tu
 
 def require_kernel(problem: Problem, plan: Plan) -> None:
     """Raise the error that a launch would raise if there is no kernel of a plan for a problem."""
+    if plan.family == "sparse":
+        raise LanewiseError("plans of family 'sparse' are for products with a b of lw.sparsify")
     traits, _ = _traits_for_launch(
         oriented(loaded(problem, plan), plan), plan, GPUS[plan.arch].multiprocessors
     )
