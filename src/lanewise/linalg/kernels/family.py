@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+
+import numpy as np
 
 from lanewise.errors import LanewiseError
+from lanewise.formats import tf32
+from lanewise.lang.trace.types import TensorMapType
 from lanewise.linalg.arrays import DeviceView, Memory, OnGpu, Pointers, element_steps, flat
 from lanewise.linalg.plan import FAMILIES, Plan
 from lanewise.linalg.problem import Problem
 from lanewise.ptx.tensor_maps import TensorMap
+from lanewise.tensor_maps import tensor_map
 
 if TYPE_CHECKING:
     from lanewise.lang.frontend.kernel import Kernel
@@ -43,6 +48,26 @@ class Launch(NamedTuple):
         """Return the kernel as PTX, ready to launch, and its arguments."""
         configured, arguments = self.kernel.bind(*map(_launched, self.arguments))
         return (configured.overlapping() if self.overlap else configured), arguments
+
+
+def launch(kernel: ConfiguredKernel, arguments: Iterable[object], overlap: bool = False) -> Launch:
+    """Return the launch of a kernel on arrays and numbers; None is the address that a kernel never reads.
+
+    Where the kernel's parameter is a tensor map, an array is passed as one. Elsewhere its memory is, from the
+    first element to the last.
+    """
+
+    def passed(kind: object, value: Any) -> object:
+        if isinstance(kind, TensorMapType):
+            assert kind.box is not None
+            swizzle: Any = kind.swizzle or "none"
+            return tensor_map(value, kind.box, swizzle=swizzle, dtype="tf32" if kind.dtype is tf32 else None)
+        if value is None:
+            return 0
+        return flat(value) if isinstance(value, np.ndarray) else value
+
+    kinds = [parameter.kind for parameter in kernel.kernel.parameters]
+    return Launch(kernel, tuple(passed(*pair) for pair in zip(kinds, arguments, strict=True)), overlap)
 
 
 def _launched(argument: object) -> object:
@@ -91,11 +116,6 @@ def run(launches: Iterable[Launch], stream: object = None) -> None:
         launch(stream)
 
 
-def or_null(array: Memory | None) -> Memory | int:
-    """Return an array's memory as a kernel's pointer, or the address that a kernel never reads."""
-    return 0 if array is None else flat(array)
-
-
 def residual_strides(problem: Problem) -> tuple[int, int, int]:
     """Return the residual's steps along rows, columns and the batch; zeros if there is none."""
     residual = problem.epilogue.residual
@@ -108,8 +128,8 @@ def epilogue_arguments(
     """Return the arguments of an epilogue in every kernel's order: bias, residual and its strides, scales,
     the strides of block scales where a kernel has those, alpha and beta."""
     return (
-        or_null(pointers.bias), or_null(pointers.residual), *residual_strides(problem)[: 3 if batched else 2],
-        or_null(pointers.scale_a), or_null(pointers.scale_b), or_null(pointers.scale_out), *block_strides,
+        pointers.bias, pointers.residual, *residual_strides(problem)[: 3 if batched else 2],
+        pointers.scale_a, pointers.scale_b, pointers.scale_out, *block_strides,
         float(pointers.alpha), float(pointers.beta),
     )  # fmt: skip
 

@@ -22,7 +22,7 @@ from lanewise.lang.frontend.kernel import Kernel
 from lanewise.lang.matrix.tensor_memory import TmemMatrix
 from lanewise.lang.memory.array import Array
 from lanewise.layout import Layout
-from lanewise.linalg.arrays import Memory, Pointers, flat
+from lanewise.linalg.arrays import Memory, Pointers
 from lanewise.linalg.block_scaling import (
     BLOCK_FORMATS,
     SWIZZLED,
@@ -32,7 +32,7 @@ from lanewise.linalg.block_scaling import (
     swizzled_bytes,
 )
 from lanewise.linalg.kernels.blackwell.traits import FACTOR_COLUMNS, BlackwellTraits
-from lanewise.linalg.kernels.family import Launch
+from lanewise.linalg.kernels.family import Launch, launch
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.sum_order import stored_bits
 
@@ -192,8 +192,8 @@ def packing() -> Kernel:
 def _packing_launch(problem: Problem, source: Memory, leading: int, target: Memory, rows: int) -> Launch:
     """Return the launch that packs the rows of an operand."""
     padded = _packed_row(problem)
-    arguments = (flat(source).view(np.uint8), target, rows, problem.k, leading, padded)
-    return Launch(packing()[-(-rows * padded // _THREADS), _THREADS], arguments)
+    arguments = (source.view(np.uint8), target, rows, problem.k, leading, padded)
+    return launch(packing()[-(-rows * padded // _THREADS), _THREADS], arguments)
 
 
 @cache
@@ -224,6 +224,5 @@ def _swizzling_launch(plain: Memory, target: Memory, rows: int, factors: int) ->
     size = swizzled_bytes(rows, factors)
     row, factor = plain.strides  # of bytes, which are elements
     deep = -(-factors // SWIZZLED_FACTORS)
-    source = flat(plain if row >= factor else plain.swapaxes(-1, -2))
-    arguments = (source.view(np.uint8), target, rows, factors, row, factor, deep, size)
-    return Launch(swizzling()[-(-size // _THREADS), _THREADS], arguments)
+    arguments = (plain.view(np.uint8), target, rows, factors, row, factor, deep, size)
+    return launch(swizzling()[-(-size // _THREADS), _THREADS], arguments)

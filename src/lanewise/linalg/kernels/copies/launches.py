@@ -15,7 +15,7 @@ from lanewise.errors import LanewiseError
 from lanewise.formats import bf16
 from lanewise.linalg.arrays import COUNTER_BYTES, Memory, Pointers, flat
 from lanewise.linalg.kernels.copies.kernels import CHUNKS_EACH, THREADS, Kind, copying, division, tiles_of
-from lanewise.linalg.kernels.family import Launch
+from lanewise.linalg.kernels.family import Launch, launch
 from lanewise.linalg.operand_copies import needs_copy, needs_transpose
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Operand, Problem
@@ -176,4 +176,4 @@ def copy_launch(jobs: list[tuple[Copy, tuple[object, ...]]]) -> Launch:
     if len(jobs) > 1:
         arguments.append(blocks[0])
     kernel = copying(*(copy.kind for copy, _ in jobs))
-    return Launch(kernel[sum(blocks), THREADS], tuple(arguments))
+    return launch(kernel[sum(blocks), THREADS], arguments)

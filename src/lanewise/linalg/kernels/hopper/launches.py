@@ -8,27 +8,26 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from lanewise.errors import LanewiseError
-from lanewise.formats import s32, tf32
+from lanewise.formats import s32
 from lanewise.isa.multiprocessor import LARGEST_GRID
 from lanewise.lang.frontend.kernel import Kernel
-from lanewise.linalg.arrays import COUNTER_BYTES, Memory, Pointers, batch_of_one, flat
+from lanewise.linalg.arrays import COUNTER_BYTES, Memory, Pointers, batch_of_one
 from lanewise.linalg.kernels.copies.launches import copied, loaded, require_copies
 from lanewise.linalg.kernels.copies.launches import workspace_bytes as copy_bytes
 from lanewise.linalg.kernels.family import (
     Launch,
     block_scale_strides,
     epilogue_arguments,
-    or_null,
+    launch,
     rows_of_operands,
 )
 from lanewise.linalg.kernels.hopper.kernel import compiled
 from lanewise.linalg.kernels.hopper.limits import require_possible
-from lanewise.linalg.kernels.hopper.operand_tiles import operand_tiles
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.split_k import workspace_bytes as sum_bytes
 from lanewise.linalg.kernels.hopper.traits import LINE, MOST_SHARED, Store, Traits, traits_of
@@ -37,9 +36,6 @@ from lanewise.linalg.orientation import computes_transpose, oriented, oriented_l
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS, resident
 from lanewise.linalg.problem import Problem
-
-if TYPE_CHECKING:
-    from lanewise.ptx.tensor_maps import TensorMap
 
 #: How many of a tile's last stages consumers multiply one after the other, by how many share a tile.
 _MOST_SKEW = {2: 4, 3: 3}
@@ -195,11 +191,11 @@ def _products(problem: Problem, plan: Plan, pointers: Pointers, multiprocessors:
         traits, at_once = traits_of(problem, plan), multiprocessors
     else:
         traits, at_once = _traits_for_launch(problem, plan, multiprocessors)
-    arguments: tuple[object, ...] = tensor_maps(traits, pointers)
+    arguments: tuple[object, ...] = _operands(traits, pointers)
     if problem.sparse:
         stage_words = prod(metadata_shape(problem.m, problem.k, traits.element_bytes)[1:])
         arguments += (
-            or_null(pointers.metadata), problem.m, problem.n, problem.k, stage_words, plan.group,
+            pointers.metadata, problem.m, problem.n, problem.k, stage_words, plan.group,
             problem.out.leading, *epilogue_arguments(problem, pointers, batched=False), problem.folded_rows,
         )  # fmt: skip
     else:
@@ -208,13 +204,13 @@ def _products(problem: Problem, plan: Plan, pointers: Pointers, multiprocessors:
             problem.m, problem.n, problem.k, problem.batch, plan.group,
             problem.out.leading, problem.out.batch_stride,
             *epilogue_arguments(problem, pointers, block_strides=strides),
-            or_null(pointers.starts), or_null(pointers.ends), problem.experts, int(problem.clears_rest),
+            pointers.starts, pointers.ends, problem.experts, int(problem.clears_rest),
             problem.folded_rows,
             *_split_memory(traits, problem, pointers), problem.a.leading, problem.a.batch_stride,
         )  # fmt: skip
     blocks = grid(traits, problem.m, problem.n, problem.batch, at_once)
     configured = compiled(traits)[blocks, traits.threads, SharedMemory(traits).total]
-    return Launch(configured, arguments, overlap=traits.after_copy)
+    return launch(configured, arguments, overlap=traits.after_copy)
 
 
 def _reduction(problem: Problem, plan: Plan, pointers: Pointers) -> Launch:
@@ -223,45 +219,24 @@ def _reduction(problem: Problem, plan: Plan, pointers: Pointers) -> Launch:
 
     traits = traits_of(problem, replace(plan, stages=0))  # the same kernel for any number of stages
     arguments = (
-        flat(pointers.out.swapaxes(-1, -2) if traits.transposed else pointers.out),
-        problem.m, problem.n, problem.out.leading, problem.out.batch_stride,
+        pointers.out, problem.m, problem.n, problem.out.leading, problem.out.batch_stride,
         *epilogue_arguments(problem, pointers), problem.folded_rows,
         _split_memory(traits, problem, pointers)[1],
     )  # fmt: skip
     shape = reduction_shape(traits, problem.m, problem.n, problem.batch)
-    return Launch(reduction(traits)[shape], arguments, overlap=True)
+    return launch(reduction(traits)[shape], arguments, overlap=True)
 
 
-def tensor_maps(
-    traits: Traits, pointers: Pointers
-) -> tuple[TensorMap | Memory, TensorMap, TensorMap | Memory]:
-    """Return the tensor maps of A, B and the result (the array itself if it is not stored by TMA)."""
-    from lanewise.tensor_maps import tensor_map
-
-    T, memory = traits, SharedMemory(traits)
-    lead, planes = ((1,), (T.planes,)) if T.batched else ((), ())
-    tile_a, tile_b = operand_tiles(T)
-    dtype = "tf32" if T.a is tf32 else None
-    rows_a, rows_b = rows_of_operands(T.problem, pointers)
-    rows_out = pointers.out.swapaxes(-1, -2) if T.transposed else pointers.out
-    if T.planes > 1 and rows_out.ndim == 2:
-        rows_out = batch_of_one(rows_out)
-    of_out: Memory | TensorMap = flat(rows_out)
-    if T.store is Store.TMA:
-        swizzle: Any = f"{memory.box_swizzle}B" if memory.box_swizzle else "none"
-        of_out = tensor_map(rows_out, (*lead, memory.box_rows, memory.box_columns), swizzle=swizzle)
-    swizzle_a: Any = f"{tile_a.line}B"
-    of_a = () if T.grouped else planes
-    if T.threads_load_a:
-        return flat(rows_a), tensor_map(rows_b, (*planes, *tile_b.box), swizzle="128B", dtype=dtype), of_out
+def _operands(traits: Traits, pointers: Pointers) -> tuple[Memory, Memory, Memory]:
+    """Return A, B and the result as tensor maps see them: with the contiguous axis last."""
+    T, (a, b) = traits, rows_of_operands(traits.problem, pointers)
+    out = pointers.out.swapaxes(-1, -2) if T.transposed else pointers.out
+    if T.planes > 1 and out.ndim == 2:
+        out = batch_of_one(out)
     if T.plan.splits_a:
-        of_a, rows_a = lead, batch_of_one(rows_a) if rows_a.ndim == 2 else rows_a
-        rows_a = rows_a[:1] if T.repeats(T.problem.a) else rows_a
-    return (
-        tensor_map(rows_a, (*of_a, *tile_a.box), swizzle=swizzle_a, dtype=dtype),
-        tensor_map(rows_b, (*planes, *tile_b.box), swizzle="128B", dtype=dtype),
-        of_out,
-    )
+        a = batch_of_one(a) if a.ndim == 2 else a
+        a = a[:1] if T.repeats(T.problem.a) else a
+    return a, b, out
 
 
 def _traits_for_launch(problem: Problem, plan: Plan, multiprocessors: int) -> tuple[Traits, int]:

@@ -18,7 +18,7 @@ from lanewise.isa import Instruction, instruction
 from lanewise.isa.multiprocessor import multiprocessor
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.layout import Layout
-from lanewise.linalg.kernels.family import Launch, residual_strides
+from lanewise.linalg.kernels.family import Launch, launch, residual_strides
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.hopper.shared_memory import line_swizzle
 from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, GROUP_STEP, TILE_WORDS
@@ -26,7 +26,6 @@ from lanewise.linalg.kernels.int4.plans import Tile
 from lanewise.linalg.kernels.warp.epilogue import finished_sum
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.sum_order import wgmma_name
-from lanewise.tensor_maps import tensor_map
 
 LANES, WARPGROUP = 32, 128
 #: Threads of a block that unpacks a tile to memory.
@@ -406,13 +405,13 @@ def product_launch(
     )
     x, words, scales, result, bias, residual, scale_out = memory
     arguments = (
-        tensor_map(x, (traits.tile.rows, LINE), swizzle="128B"), words, scales, result, problem.m, problem.n,
+        x, words, scales, result, problem.m, problem.n,
         chunks, group // GROUP_STEP, columns, *out.strides, bias, residual, *residual_strides(problem)[:2],
         scale_out, *factors, problem.folded_rows,
     )  # fmt: skip
     down = -(-problem.m // tile.rows)
     grid = (tile.blocks(problem.m, problem.n) // down, down)
-    return Launch(product(traits)[grid, traits.threads, traits.shared_bytes], arguments)
+    return launch(product(traits)[grid, traits.threads, traits.shared_bytes], arguments)
 
 
 def _compiled_in(problem: Problem) -> Problem:
@@ -431,4 +430,4 @@ def unpack_launch(dtype: Format, memory: Sequence[object], n: int, packed: tuple
     """Return the launch that writes weights (N, K); `memory` are words, scales and the matrix as words."""
     chunks, group, columns = packed
     arguments = (*memory, n, chunks, group // GROUP_STEP, columns)
-    return Launch(unpacking(dtype)[(chunks, -(-n // COLUMNS)), UNPACKING], arguments)
+    return launch(unpacking(dtype)[(chunks, -(-n // COLUMNS)), UNPACKING], arguments)

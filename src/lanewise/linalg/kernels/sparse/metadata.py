@@ -18,7 +18,7 @@ from lanewise.formats import Format, u8
 from lanewise.isa import Instruction, instruction
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.lang.matrix.fragment import element_coordinates
-from lanewise.linalg.kernels.family import Launch
+from lanewise.linalg.kernels.family import launch
 from lanewise.linalg.kernels.hopper.traits import LINE, ROWS, SPARSE_GROUP, WARPGROUP, metadata_words
 from lanewise.linalg.sum_order import sparse_name
 
@@ -181,4 +181,4 @@ def prune_into(
     k, n = sizes
     stages, blocks, words, _ = metadata_shape(n, k, fmt.bits // 8)
     kernel = pruning(fmt)[(blocks, stages * words), WARPGROUP]
-    Launch(kernel, (b, values, metadata, k, n, *steps, leading))(stream)
+    launch(kernel, (b, values, metadata, k, n, *steps, leading))(stream)

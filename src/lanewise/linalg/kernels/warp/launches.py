@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from lanewise.lang.frontend.kernel import Kernel
-from lanewise.linalg.arrays import Pointers, flat
-from lanewise.linalg.kernels.family import Launch, epilogue_arguments
+from lanewise.linalg.arrays import Pointers
+from lanewise.linalg.kernels.family import Launch, epilogue_arguments, launch
 from lanewise.linalg.kernels.warp.kernel import compiled
 from lanewise.linalg.kernels.warp.traits import WarpTraits, traits_of
 from lanewise.linalg.orientation import oriented, oriented_launch
@@ -43,26 +43,22 @@ def launches(
         return [_launch_by_tma(problem, traits, pointers, tiles)]
     operands = (problem.a, problem.b, problem.out)
     arguments = (
-        flat(pointers.a), flat(pointers.b), flat(pointers.out), problem.m, problem.n, problem.k,
+        pointers.a, pointers.b, pointers.out, problem.m, problem.n, problem.k,
         *(operand.leading for operand in operands), *(operand.batch_stride for operand in operands),
         *epilogue_arguments(problem, pointers), problem.folded_rows,
     )  # fmt: skip
     configured = compiled(traits)[(tiles, problem.batch), traits.threads, traits.shared_bytes]
-    return [Launch(configured, arguments)]
+    return [launch(configured, arguments)]
 
 
 def _launch_by_tma(problem: Problem, traits: WarpTraits, pointers: Pointers, tiles: int) -> Launch:
     """Return the launch of the kernel whose tiles TMA loads."""
     from lanewise.linalg.kernels.hopper.traits import WARPGROUP
     from lanewise.linalg.kernels.warp.f64_by_tma import compiled as compiled_by_tma
-    from lanewise.tensor_maps import tensor_map
 
-    bm, bn, bk = traits.plan.tile
     arguments = (
-        tensor_map(pointers.a, (bm, bk), swizzle="128B"),
-        tensor_map(pointers.b.swapaxes(-1, -2), (bn, bk), swizzle="128B"),
-        flat(pointers.out), problem.m, problem.n, problem.k, problem.out.leading,
-        *epilogue_arguments(problem, pointers, batched=False),
+        pointers.a, pointers.b.swapaxes(-1, -2), pointers.out, problem.m, problem.n, problem.k,
+        problem.out.leading, *epilogue_arguments(problem, pointers, batched=False),
     )  # fmt: skip
     configured = compiled_by_tma(traits)[tiles, WARPGROUP + traits.threads, traits.shared_bytes]
-    return Launch(configured, arguments)
+    return launch(configured, arguments)
