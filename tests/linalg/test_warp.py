@@ -9,7 +9,7 @@ import pytest
 import lanewise as lw
 from everything import EVERYTHING, sampled
 from lanewise.errors import LanewiseError
-from lanewise.linalg.arrays import Pointers, flat
+from lanewise.linalg.arrays import Pointers
 from lanewise.linalg.kernels.family import run
 from lanewise.linalg.kernels.warp import launches as warp
 from lanewise.linalg.plan import Plan
@@ -131,8 +131,7 @@ def test_rows_that_end_within_a_piece() -> None:
         a, b = matrix(1, (9, 48), dtype)[:, :21], matrix(2, (8, 48), dtype)[:, :21].T
         out = np.zeros((9, 8), dtype)
         problem = lw.plan(a, b, arch=arch).problem
-        pointers = Pointers(flat(a), flat(b.T), out)
-        run(warp.launches(problem, Plan("warp", arch, tile, 2), pointers))
+        run(warp.launches(problem, Plan("warp", arch, tile, 2), Pointers(a, b, out)))
         assert np.array_equal(out, lw.matmul(a, b, arch=arch))
 
 

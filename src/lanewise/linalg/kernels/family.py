@@ -6,7 +6,7 @@ a plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
@@ -15,12 +15,9 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import tf32
-from lanewise.lang.trace.types import TensorMapType
-from lanewise.linalg.arrays import DeviceView, Memory, OnGpu, Pointers, element_steps, flat
+from lanewise.linalg.arrays import DeviceView, OnGpu, Pointers, element_steps, flat
 from lanewise.linalg.plan import FAMILIES, Plan
 from lanewise.linalg.problem import Problem
-from lanewise.ptx.tensor_maps import TensorMap
-from lanewise.tensor_maps import tensor_map
 
 if TYPE_CHECKING:
     from lanewise.lang.frontend.kernel import Kernel
@@ -50,12 +47,16 @@ class Launch(NamedTuple):
         return (configured.overlapping() if self.overlap else configured), arguments
 
 
-def launch(kernel: ConfiguredKernel, arguments: Iterable[object], overlap: bool = False) -> Launch:
-    """Return the launch of a kernel on arrays and numbers; None is the address that a kernel never reads.
+def launch(
+    kernel: ConfiguredKernel, arguments: Mapping[str, object] | Sequence[object], overlap: bool = False
+) -> Launch:
+    """Return the launch of a kernel on arrays and numbers, in its parameters' order or by their names.
 
-    Where the kernel's parameter is a tensor map, an array is passed as one. Elsewhere its memory is, from the
-    first element to the last.
+    Where a parameter is a tensor map, an array is passed as one. Elsewhere its memory is, from the first
+    element to the last. None is the address that a kernel never reads.
     """
+    from lanewise.lang.trace.types import TensorMapType
+    from lanewise.tensor_maps import tensor_map
 
     def passed(kind: object, value: Any) -> object:
         if isinstance(kind, TensorMapType):
@@ -66,12 +67,17 @@ def launch(kernel: ConfiguredKernel, arguments: Iterable[object], overlap: bool 
             return 0
         return flat(value) if isinstance(value, np.ndarray) else value
 
-    kinds = [parameter.kind for parameter in kernel.kernel.parameters]
+    parameters = kernel.kernel.parameters
+    if isinstance(arguments, Mapping):
+        arguments = [arguments[parameter.name] for parameter in parameters]
+    kinds = (parameter.kind for parameter in parameters)
     return Launch(kernel, tuple(passed(*pair) for pair in zip(kinds, arguments, strict=True)), overlap)
 
 
 def _launched(argument: object) -> object:
     """Return an argument as launches take it: memory on a GPU says so."""
+    from lanewise.ptx.tensor_maps import TensorMap
+
     if isinstance(argument, TensorMap):
         return TensorMap(_launched(argument.array), argument.tensor)
     return OnGpu(argument) if isinstance(argument, DeviceView) else argument
@@ -116,35 +122,32 @@ def run(launches: Iterable[Launch], stream: object = None) -> None:
         launch(stream)
 
 
-def residual_strides(problem: Problem) -> tuple[int, int, int]:
-    """Return the residual's steps along rows, columns and the batch; zeros if there is none."""
-    residual = problem.epilogue.residual
-    return (0, 0, 0) if residual is None else (*residual.strides, residual.batch_stride)
+def arguments_of(problem: Problem, pointers: Pointers, group: int = 0) -> dict[str, object]:
+    """Return the arguments of products, by the names of kernels' parameters; `group` is the plan's.
 
-
-def epilogue_arguments(
-    problem: Problem, pointers: Pointers, batched: bool = True, block_strides: tuple[int, ...] = ()
-) -> tuple[object, ...]:
-    """Return the arguments of an epilogue in every kernel's order: bias, residual and its strides, scales,
-    the strides of block scales where a kernel has those, alpha and beta."""
-    return (
-        pointers.bias, pointers.residual, *residual_strides(problem)[: 3 if batched else 2],
-        pointers.scale_a, pointers.scale_b, pointers.scale_out, *block_strides,
-        float(pointers.alpha), float(pointers.beta),
-    )  # fmt: skip
-
-
-def block_scale_strides(pointers: Pointers) -> tuple[int, int, int, int]:
-    """Return the steps of block scales in elements: along rows and K of A's, along columns and K of B's."""
-
-    assert pointers.scale_a is not None and pointers.scale_b is not None
-    (row, row_k), (column_k, column) = element_steps(pointers.scale_a), element_steps(pointers.scale_b)
-    return row, row_k, column, column_k
-
-
-def rows_of_operands(problem: Problem, pointers: Pointers) -> tuple[Memory, Memory]:
-    """Return A and B as tensor maps see them: with the contiguous axis last."""
-    return (
-        pointers.a if problem.a.k_major else pointers.a.swapaxes(-1, -2),
-        pointers.b.swapaxes(-1, -2) if problem.b.k_major else pointers.b,
-    )
+    A, B and the result have the contiguous axis last, as tensor maps see them.
+    """
+    a, b, out, residual = problem.a, problem.b, problem.out, problem.epilogue.residual
+    result = pointers.out if out.k_major else pointers.out.swapaxes(-1, -2)
+    steps = (0, 0, 0) if residual is None else (*residual.strides, residual.batch_stride)
+    scale_steps = [0, 0, 0, 0]
+    if problem.promote is not None and any(problem.scale_blocks):
+        assert pointers.scale_a is not None and pointers.scale_b is not None
+        scale_steps = [*element_steps(pointers.scale_a), *reversed(element_steps(pointers.scale_b))]
+    return {
+        "A": pointers.a if a.k_major else pointers.a.swapaxes(-1, -2),
+        "B": pointers.b.swapaxes(-1, -2) if b.k_major else pointers.b,
+        "C": result, "Out": result, "metadata": pointers.metadata,
+        "M": problem.m, "N": problem.n, "K": problem.k, "batch": problem.batch, "group": group,
+        "lda": a.leading, "a_leading": a.leading, "batch_a": a.batch_stride, "a_stride": a.batch_stride,
+        "ldb": b.leading, "batch_b": b.batch_stride,
+        "ldo": out.leading, "leading": out.leading, "batch_out": out.batch_stride, "stride": out.batch_stride,
+        "bias": pointers.bias, "residual": pointers.residual, "residual_row": steps[0],
+        "residual_column": steps[1], "residual_stride": steps[2], "residual_batch": steps[2],
+        "scale_a": pointers.scale_a, "scale_b": pointers.scale_b, "scale_out": pointers.scale_out,
+        "scale_row": scale_steps[0], "scale_row_k": scale_steps[1],
+        "scale_column": scale_steps[2], "scale_column_k": scale_steps[3],
+        "alpha": float(pointers.alpha), "beta": float(pointers.beta), "folded_rows": problem.folded_rows,
+        "starts": pointers.starts, "ends": pointers.ends, "experts": problem.experts,
+        "clears_rest": int(problem.clears_rest),
+    }  # fmt: skip

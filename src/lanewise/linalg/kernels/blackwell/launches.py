@@ -11,13 +11,7 @@ from lanewise.linalg.kernels.blackwell.kernel import compiled
 from lanewise.linalg.kernels.blackwell.traits import ROWS, THREADS, traits_of
 from lanewise.linalg.kernels.copies.launches import copied, loaded, require_copies
 from lanewise.linalg.kernels.copies.launches import workspace_bytes as copy_bytes
-from lanewise.linalg.kernels.family import (
-    Launch,
-    block_scale_strides,
-    epilogue_arguments,
-    launch,
-    rows_of_operands,
-)
+from lanewise.linalg.kernels.family import Launch, arguments_of, launch
 from lanewise.linalg.orientation import oriented, oriented_launch
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS
@@ -59,15 +53,10 @@ def launches(
     tiles = -(-problem.m // (ROWS * traits.pair)) * -(-problem.n // traits.bn) * problem.batch
     at_once = (multiprocessors or GPUS[plan.arch].multiprocessors) // traits.pair
     blocks = min(tiles, max(1, at_once)) * traits.pair
-    strides = block_scale_strides(pointers) if traits.scaled_by_blocks else (0, 0, 0, 0)
     factors: tuple[Memory | None, Memory | None] = (None, None)
     if traits.block_format:  # scale factors of block-scaled formats are loaded by TMA; the epilogue has none
         factors = pointers.scale_a, pointers.scale_b
         pointers = replace(pointers, scale_a=None, scale_b=None)
-    arguments = (
-        *rows_of_operands(problem, pointers), *factors, pointers.out,
-        problem.m, problem.n, problem.k, problem.batch, plan.group,
-        problem.out.leading, problem.out.batch_stride,
-        *epilogue_arguments(problem, pointers, block_strides=strides), problem.folded_rows,
-    )  # fmt: skip
+    arguments = arguments_of(problem, pointers, plan.group)
+    arguments["factors_a"], arguments["factors_b"] = factors
     return [*made, launch(compiled(traits)[blocks, THREADS, traits.shared_bytes], arguments)]

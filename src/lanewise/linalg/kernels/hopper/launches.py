@@ -16,16 +16,10 @@ from lanewise.errors import LanewiseError
 from lanewise.formats import s32
 from lanewise.isa.multiprocessor import LARGEST_GRID
 from lanewise.lang.frontend.kernel import Kernel
-from lanewise.linalg.arrays import COUNTER_BYTES, Memory, Pointers, batch_of_one
+from lanewise.linalg.arrays import COUNTER_BYTES, Pointers, batch_of_one
 from lanewise.linalg.kernels.copies.launches import copied, loaded, require_copies
 from lanewise.linalg.kernels.copies.launches import workspace_bytes as copy_bytes
-from lanewise.linalg.kernels.family import (
-    Launch,
-    block_scale_strides,
-    epilogue_arguments,
-    launch,
-    rows_of_operands,
-)
+from lanewise.linalg.kernels.family import Launch, arguments_of, launch
 from lanewise.linalg.kernels.hopper.kernel import compiled
 from lanewise.linalg.kernels.hopper.limits import require_possible
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
@@ -188,29 +182,20 @@ def _products(problem: Problem, plan: Plan, pointers: Pointers, multiprocessors:
     Of a sparse A, `pointers.a` are the values that are kept, and `pointers.metadata` says where they stood.
     """
     if problem.sparse:
-        traits, at_once = traits_of(problem, plan), multiprocessors
+        T, at_once = traits_of(problem, plan), multiprocessors
     else:
-        traits, at_once = _traits_for_launch(problem, plan, multiprocessors)
-    arguments: tuple[object, ...] = _operands(traits, pointers)
+        T, at_once = _traits_for_launch(problem, plan, multiprocessors)
+    arguments: dict[str, Any] = arguments_of(problem, pointers, plan.group)
+    arguments["counters"], arguments["sums"] = _split_memory(T, problem, pointers)
     if problem.sparse:
-        stage_words = prod(metadata_shape(problem.m, problem.k, traits.element_bytes)[1:])
-        arguments += (
-            pointers.metadata, problem.m, problem.n, problem.k, stage_words, plan.group,
-            problem.out.leading, *epilogue_arguments(problem, pointers, batched=False), problem.folded_rows,
-        )  # fmt: skip
-    else:
-        strides = block_scale_strides(pointers) if traits.scaled_by_blocks else (0, 0, 0, 0)
-        arguments += (
-            problem.m, problem.n, problem.k, problem.batch, plan.group,
-            problem.out.leading, problem.out.batch_stride,
-            *epilogue_arguments(problem, pointers, block_strides=strides),
-            pointers.starts, pointers.ends, problem.experts, int(problem.clears_rest),
-            problem.folded_rows,
-            *_split_memory(traits, problem, pointers), problem.a.leading, problem.a.batch_stride,
-        )  # fmt: skip
-    blocks = grid(traits, problem.m, problem.n, problem.batch, at_once)
-    configured = compiled(traits)[blocks, traits.threads, SharedMemory(traits).total]
-    return launch(configured, arguments, overlap=traits.after_copy)
+        arguments["stage_words"] = prod(metadata_shape(problem.m, problem.k, T.element_bytes)[1:])
+    if T.planes > 1 and pointers.out.ndim == 2:
+        arguments["C"] = batch_of_one(arguments["C"])
+    if plan.splits_a:
+        a = arguments["A"] if pointers.a.ndim == 3 else batch_of_one(arguments["A"])
+        arguments["A"] = a[:1] if T.repeats(T.problem.a) else a
+    blocks = grid(T, problem.m, problem.n, problem.batch, at_once)
+    return launch(compiled(T)[blocks, T.threads, SharedMemory(T).total], arguments, overlap=T.after_copy)
 
 
 def _reduction(problem: Problem, plan: Plan, pointers: Pointers) -> Launch:
@@ -218,25 +203,10 @@ def _reduction(problem: Problem, plan: Plan, pointers: Pointers) -> Launch:
     from lanewise.linalg.kernels.hopper.split_k import reduction, reduction_shape
 
     traits = traits_of(problem, replace(plan, stages=0))  # the same kernel for any number of stages
-    arguments = (
-        pointers.out, problem.m, problem.n, problem.out.leading, problem.out.batch_stride,
-        *epilogue_arguments(problem, pointers), problem.folded_rows,
-        _split_memory(traits, problem, pointers)[1],
-    )  # fmt: skip
+    arguments = arguments_of(problem, pointers)
+    arguments["sums"] = _split_memory(traits, problem, pointers)[1]
     shape = reduction_shape(traits, problem.m, problem.n, problem.batch)
     return launch(reduction(traits)[shape], arguments, overlap=True)
-
-
-def _operands(traits: Traits, pointers: Pointers) -> tuple[Memory, Memory, Memory]:
-    """Return A, B and the result as tensor maps see them: with the contiguous axis last."""
-    T, (a, b) = traits, rows_of_operands(traits.problem, pointers)
-    out = pointers.out.swapaxes(-1, -2) if T.transposed else pointers.out
-    if T.planes > 1 and out.ndim == 2:
-        out = batch_of_one(out)
-    if T.plan.splits_a:
-        a = batch_of_one(a) if a.ndim == 2 else a
-        a = a[:1] if T.repeats(T.problem.a) else a
-    return a, b, out
 
 
 def _traits_for_launch(problem: Problem, plan: Plan, multiprocessors: int) -> tuple[Traits, int]:

@@ -18,7 +18,8 @@ from lanewise.isa import Instruction, instruction
 from lanewise.isa.multiprocessor import multiprocessor
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.layout import Layout
-from lanewise.linalg.kernels.family import Launch, launch, residual_strides
+from lanewise.linalg.arrays import Pointers
+from lanewise.linalg.kernels.family import Launch, arguments_of, launch
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.hopper.shared_memory import line_swizzle
 from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, GROUP_STEP, TILE_WORDS
@@ -387,15 +388,10 @@ def unpacking(dtype: Format) -> Kernel:
 _WIDTH = 4
 
 
-def product_launch(
-    problem: Problem, memory: Sequence[Any], packed: tuple[int, int, int], factors: tuple[float, float],
-    tile: Tile,
-) -> Launch:  # fmt: skip
-    """Return the launch of a product.
+def product_launch(problem: Problem, pointers: Pointers, packed: tuple[int, int, int], tile: Tile) -> Launch:
+    """Return the launch of a product; `pointers.b` are words, `pointers.metadata` are scales.
 
-    `memory` are the rows as a matrix, words, scales, result, bias, residual and output scale (0: none);
-    `packed` are the weights' tiles of K, elements of a group, and padded columns; `factors` are alpha and
-    beta.
+    `packed` are the weights' tiles of K, elements of a group, and padded columns.
     """
     chunks, group, columns = packed
     out = problem.out
@@ -403,12 +399,11 @@ def product_launch(
     traits = Traits(
         _compiled_in(problem), tile, 1 if group % CHUNK == 0 else CHUNK // GROUP_STEP, _WIDTH if beside else 1
     )
-    x, words, scales, result, bias, residual, scale_out = memory
-    arguments = (
-        x, words, scales, result, problem.m, problem.n,
-        chunks, group // GROUP_STEP, columns, *out.strides, bias, residual, *residual_strides(problem)[:2],
-        scale_out, *factors, problem.folded_rows,
-    )  # fmt: skip
+    arguments = arguments_of(problem, pointers) | {
+        "X": pointers.a, "W": pointers.b, "scales": pointers.metadata, "chunks": chunks,
+        "per_group": group // GROUP_STEP, "padded": columns,
+    }  # fmt: skip
+    arguments["out_row"], arguments["out_column"] = out.strides
     down = -(-problem.m // tile.rows)
     grid = (tile.blocks(problem.m, problem.n) // down, down)
     return launch(product(traits)[grid, traits.threads, traits.shared_bytes], arguments)
