@@ -24,7 +24,7 @@ def metadata_array(traits: Traits) -> Array:
         (WARPGROUP, words, blocks, traits.plan.stages),
         (1, WARPGROUP, WARPGROUP * words, WARPGROUP * words * blocks),
     )
-    return lw.dynamic_shared(lw.u32, layout, offset=SharedMemory(traits).metadata_offset)
+    return lw.dynamic_shared(lw.u32, layout, offset=SharedMemory(traits).offsets["metadata"])
 
 
 class SparseProducer(Producer):
