@@ -78,7 +78,7 @@ def measure(m: int, n: int, k: int, plan: Plan, rounds: int) -> dict[str, float]
     workspace = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device="cuda")
     views = [
         device_view(0, each.data_ptr(), each.shape, each.stride(), bf16 if each is not workspace else u8)
-        for each in (a, b, out, workspace)
+        for each in (a, b.t(), out, workspace)
     ]
     pointers = Pointers(views[0], views[1], views[2], workspace=views[3])
     runs: dict[str, Callable[[], Any]] = {"torch": lambda: torch.matmul(a, b, out=out)}

@@ -115,7 +115,7 @@ def test_functions_of_sparse_products() -> None:
     assert request.problem is not None and request.problem.m == 24, "not folded"
     problem = replace(request.problem, sparse=True)
     metadata = ordered_metadata(sparse.indices, sparse.format)
-    pointers = Pointers(a.reshape(24, 64), values.T, request.result.reshape(24, 24), metadata=metadata)
+    pointers = Pointers(a.reshape(24, 64), values, request.result.reshape(24, 24), metadata=metadata)
     run(launches.launches(problem, sparse_plan(problem), pointers, multiprocessors=4))
     assert np.array_equal(request.result, wanted)
 

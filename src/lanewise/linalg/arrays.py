@@ -111,8 +111,9 @@ COUNTER_BYTES = 16384
 class Pointers:
     """What a plan is launched on: arrays of NumPy (for the machine) or of a GPU, as lanewise takes them.
 
-    `a`, `b` and `out` have two axes, or three with the batch first; `a` is M × K, `b` K × N, whatever their
-    strides. Scales are arrays of f32; alpha and beta are numbers.
+    `a`, `b` and `out` have two axes, or three with the batch first; `a` is M × K, and B is there as its
+    transpose, N × K, as in `Problem`, whatever their strides. Scales are arrays of f32, those of blocks rows
+    of A or columns of B by blocks of K; alpha and beta are numbers.
     """
 
     a: Memory
@@ -129,7 +130,7 @@ class Pointers:
     #: Of a grouped product: the first row of each expert and the row after its last, i32.
     starts: Memory | None = None
     ends: Memory | None = None
-    #: Of a sparse B, whose `b` are the values that are kept, (K/2, N): where they stood, i32.
+    #: Of a sparse B, whose `b` are the values that are kept, (N, K/2): where they stood, i32.
     metadata: Memory | None = None
 
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import tf32
-from lanewise.linalg.arrays import DeviceView, OnGpu, Pointers, element_steps, flat
+from lanewise.linalg.arrays import DeviceView, Memory, OnGpu, Pointers, element_steps, flat
 from lanewise.linalg.plan import FAMILIES, Plan
-from lanewise.linalg.problem import Problem
+from lanewise.linalg.problem import Operand, Problem
 
 if TYPE_CHECKING:
     from lanewise.lang.frontend.kernel import Kernel
@@ -127,18 +127,21 @@ def arguments_of(problem: Problem, pointers: Pointers, group: int = 0) -> dict[s
 
     A, B and the result have the contiguous axis last, as tensor maps see them.
     """
+
+    def lines(array: Memory, operand: Operand) -> Memory:
+        return array if operand.k_major else array.swapaxes(-1, -2)
+
     a, b, out, residual = problem.a, problem.b, problem.out, problem.epilogue.residual
-    result = pointers.out if out.k_major else pointers.out.swapaxes(-1, -2)
+    result = lines(pointers.out, out)
     steps = (0, 0, 0) if residual is None else (*residual.strides, residual.batch_stride)
     scale_steps = [0, 0, 0, 0]
     if problem.promote is not None and any(problem.scale_blocks):
         assert pointers.scale_a is not None and pointers.scale_b is not None
-        scale_steps = [*element_steps(pointers.scale_a), *reversed(element_steps(pointers.scale_b))]
+        scale_steps = element_steps(pointers.scale_a) + element_steps(pointers.scale_b)
     return {
-        "A": pointers.a if a.k_major else pointers.a.swapaxes(-1, -2),
-        "B": pointers.b.swapaxes(-1, -2) if b.k_major else pointers.b,
-        "C": result, "Out": result, "metadata": pointers.metadata,
-        "M": problem.m, "N": problem.n, "K": problem.k, "batch": problem.batch, "group": group,
+        "A": lines(pointers.a, a), "B": lines(pointers.b, b), "C": result, "Out": result,
+        "metadata": pointers.metadata, "M": problem.m, "N": problem.n, "K": problem.k,
+        "batch": problem.batch, "group": group,
         "lda": a.leading, "a_leading": a.leading, "batch_a": a.batch_stride, "a_stride": a.batch_stride,
         "ldb": b.leading, "batch_b": b.batch_stride,
         "ldo": out.leading, "leading": out.leading, "batch_out": out.batch_stride, "stride": out.batch_stride,

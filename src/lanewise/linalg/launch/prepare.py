@@ -260,7 +260,7 @@ def pointers_of(request: Request, problem: Problem, addresses: list[int], worksp
         return view(name, (count,), (1,), fmt) if count else None
 
     def scale(name: str, given: Scale, rows: int, steps: tuple[int, int, int]) -> Memory | None:
-        """A vector, or blocks as (rows, K) of A and (K, columns) of B."""
+        """A vector, or one for each row of A or column of B (or block of them) and block of K."""
         if given.view is None:
             return None
         if given.swizzled:
@@ -272,11 +272,9 @@ def pointers_of(request: Request, problem: Problem, addresses: list[int], worksp
             return vector(name, size, f32)
         if given.block_format is not None:
             shape = rows, -(-problem.k // given.block_format.block)
-            blocks = view(name, shape, given.strides[1:], u8)
-        else:
-            shape = rows if name == "scale_a" else -(-rows // BLOCK), -(-problem.k // BLOCK)
-            blocks = view(name, shape, steps[1:], f32)
-        return blocks if name == "scale_a" else blocks.swapaxes(0, 1)
+            return view(name, shape, given.strides[1:], u8)
+        shape = rows if name == "scale_a" else -(-rows // BLOCK), -(-problem.k // BLOCK)
+        return view(name, shape, steps[1:], f32)
 
     (m, n, k), epilogue = (problem.m, problem.n, problem.k), problem.epilogue
     scales = (
@@ -290,7 +288,7 @@ def pointers_of(request: Request, problem: Problem, addresses: list[int], worksp
     bounds = problem.experts if request.bounds is not None else 0
     return Pointers(
         matrix("a", problem.a, m, k),
-        matrix("b", problem.b, n, k // 2 if problem.sparse else k, problem.experts).swapaxes(-1, -2),
+        matrix("b", problem.b, n, k // 2 if problem.sparse else k, problem.experts),
         matrix("out", problem.out, m, n),
         None if bias is None else vector("bias", bias.shape[0], bias.format),
         None if epilogue.residual is None else matrix("residual", epilogue.residual, m, n),

@@ -143,12 +143,9 @@ def prepare(problem: Problem, pointers: Pointers, workspace: Memory | None) -> t
         size = _packed_bytes(problem, rows)
         if size:
             operand: Operand = getattr(problem, name)
-            given = getattr(pointers, name)
-            source = given if name == "a" else given.swapaxes(-1, -2)
             target = workspace[offset : offset + size]
-            launches.append(_packing_launch(problem, source, operand.leading, target, rows))
-            made = target.reshape(rows, _packed_row(problem))
-            pointers = replace(pointers, **{name: made if name == "a" else made.swapaxes(-1, -2)})
+            launches.append(_packing_launch(problem, getattr(pointers, name), operand.leading, target, rows))
+            pointers = replace(pointers, **{name: target.reshape(rows, _packed_row(problem))})
             offset += size
     for name, rows, steps in (
         ("scale_a", problem.m, problem.factor_steps[0]),
@@ -157,9 +154,8 @@ def prepare(problem: Problem, pointers: Pointers, workspace: Memory | None) -> t
         given = getattr(pointers, name)
         if steps != SWIZZLED:
             size = _factor_bytes(problem, rows)
-            plain = given if name == "scale_a" else given.swapaxes(-1, -2)
             target = workspace[offset : offset + size]
-            launches.append(_swizzling_launch(plain, target, rows, _factors(problem)))
+            launches.append(_swizzling_launch(given, target, rows, _factors(problem)))
             given = target
             offset += size
         shape = -(-rows // SWIZZLED_ROWS), -(-_factors(problem) // SWIZZLED_FACTORS), SWIZZLED_BYTES // 4

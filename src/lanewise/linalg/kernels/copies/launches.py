@@ -158,13 +158,11 @@ def copied(problem: Problem, plan: Plan, pointers: Pointers) -> tuple[Problem, P
     for name, copy in zip("ab", copies(problem, plan), strict=True):
         if copy is None:
             continue
-        # lines of a K-major A are its rows, those of a K-major B its columns
-        before, after = (matrix.k_major == (name == "a") for matrix in (copy.operand, copy.result))
         array: Memory = getattr(pointers, name)
-        lines = array if before else array.swapaxes(-1, -2)
+        lines = array if copy.operand.k_major else array.swapaxes(-1, -2)
         target = copy.view(workspace, offset, lines)
         jobs.append((copy, copy.arguments(lines, target)))
-        made[name] = target if after else target.swapaxes(-1, -2)
+        made[name] = target if copy.result.k_major else target.swapaxes(-1, -2)
         offset += -(-copy.bytes // _ROW) * _ROW
     return loaded(problem, plan), replace(pointers, **made), copy_launch(jobs)
 
