@@ -341,10 +341,7 @@ def _without_terms(
     k = 128
     zeros = [empty(request.a, shape, request.a.format) for shape in ((problem.m, k), (problem.n, k))]
     for matrix in zeros:
-        if request.a.library == "torch":
-            matrix.zero_()
-        else:
-            matrix.fill(0)
+        matrix[...] = 0
     a, b = (view_of(array, "a") for array in zeros)
     request.a, request.b, request.metadata = a, b, None
     filled = replace(
