@@ -35,15 +35,14 @@ class Launch(NamedTuple):
 
     def __call__(self, stream: object = None) -> None:
         """Make it: on the GPU of the arrays or, for NumPy's, on the CPU machine."""
-        arguments = map(_launched, self.arguments)
         if self.overlap:
-            self.kernel(*arguments, stream=stream, overlap=True)
+            self.kernel(*self.arguments, stream=stream, overlap=True)
         else:  # without a keyword, which a warm launch does not have
-            self.kernel(*arguments, stream=stream)
+            self.kernel(*self.arguments, stream=stream)
 
     def traced(self) -> tuple[Configured, tuple[object, ...]]:
         """Return the kernel as PTX, ready to launch, and its arguments."""
-        configured, arguments = self.kernel.bind(*map(_launched, self.arguments))
+        configured, arguments = self.kernel.bind(*self.arguments)
         return (configured.overlapping() if self.overlap else configured), arguments
 
 
@@ -59,28 +58,21 @@ def launch(
     from lanewise.tensor_maps import tensor_map
 
     def passed(kind: object, value: Any) -> object:
-        if isinstance(kind, TensorMapType):
-            assert kind.box is not None
-            swizzle: Any = kind.swizzle or "none"
-            return tensor_map(value, kind.box, swizzle=swizzle, dtype="tf32" if kind.dtype is tf32 else None)
-        if value is None:
-            return 0
-        return flat(value) if isinstance(value, np.ndarray) else value
+        if isinstance(value, np.ndarray) and not isinstance(kind, TensorMapType):
+            value = flat(value)
+        if isinstance(value, DeviceView):
+            value = OnGpu(value)
+        if not isinstance(kind, TensorMapType):
+            return 0 if value is None else value
+        assert kind.box is not None
+        swizzle: Any = kind.swizzle or "none"
+        return tensor_map(value, kind.box, swizzle=swizzle, dtype="tf32" if kind.dtype is tf32 else None)
 
     parameters = kernel.kernel.parameters
     if isinstance(arguments, Mapping):
         arguments = [arguments[parameter.name] for parameter in parameters]
     kinds = (parameter.kind for parameter in parameters)
     return Launch(kernel, tuple(passed(*pair) for pair in zip(kinds, arguments, strict=True)), overlap)
-
-
-def _launched(argument: object) -> object:
-    """Return an argument as launches take it: memory on a GPU says so."""
-    from lanewise.ptx.tensor_maps import TensorMap
-
-    if isinstance(argument, TensorMap):
-        return TensorMap(_launched(argument.array), argument.tensor)
-    return OnGpu(argument) if isinstance(argument, DeviceView) else argument
 
 
 class Family(Protocol):
