@@ -8,7 +8,7 @@ by TMA, weights and scales by bulk copies. Blocks of a cluster sum parts of K, w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -24,8 +24,9 @@ from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.hopper.shared_memory import line_swizzle
 from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, GROUP_STEP, TILE_WORDS
 from lanewise.linalg.kernels.int4.plans import Tile
+from lanewise.linalg.kernels.tile_traits import compiled_in
 from lanewise.linalg.kernels.warp.epilogue import finished_sum
-from lanewise.linalg.problem import Operand, Problem
+from lanewise.linalg.problem import Problem
 from lanewise.linalg.sum_order import wgmma_name
 
 LANES, WARPGROUP = 32, 128
@@ -397,7 +398,7 @@ def product_launch(problem: Problem, pointers: Pointers, packed: tuple[int, int,
     out = problem.out
     beside = out.k_major and out.inner == 1 and out.alignment * 8 >= _WIDTH * out.dtype.bits
     traits = Traits(
-        _compiled_in(problem), tile, 1 if group % CHUNK == 0 else CHUNK // GROUP_STEP, _WIDTH if beside else 1
+        compiled_in(problem), tile, 1 if group % CHUNK == 0 else CHUNK // GROUP_STEP, _WIDTH if beside else 1
     )
     arguments = arguments_of(problem, pointers) | {
         "X": pointers.a, "W": pointers.b, "scales": pointers.metadata, "chunks": chunks,
@@ -407,18 +408,6 @@ def product_launch(problem: Problem, pointers: Pointers, packed: tuple[int, int,
     down = -(-problem.m // tile.rows)
     grid = (tile.blocks(problem.m, problem.n) // down, down)
     return launch(product(traits)[grid, traits.threads, traits.shared_bytes], arguments)
-
-
-def _compiled_in(problem: Problem) -> Problem:
-    """Return a problem without what is an argument of its kernel: sizes and strides."""
-
-    def kind(operand: Operand) -> Operand:
-        return Operand(operand.dtype, True, 0)
-
-    return replace(
-        problem, m=0, n=0, k=0, a=kind(problem.a), b=kind(problem.b), out=kind(problem.out),
-        epilogue=problem.epilogue.compiled_in, folded_rows=0, batch_invariant=False,
-    )  # fmt: skip
 
 
 def unpack_launch(dtype: Format, memory: Sequence[object], n: int, packed: tuple[int, int, int]) -> Launch:
