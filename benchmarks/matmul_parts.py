@@ -21,8 +21,9 @@ import torch
 from gpu_times import save, timed
 
 import lanewise as lw
+from lanewise.formats import bf16, u8
 from lanewise.lang.tiles.pipeline import Pipeline
-from lanewise.linalg.arrays import Pointers
+from lanewise.linalg.arrays import Pointers, device_view
 from lanewise.linalg.kernels.family import run
 from lanewise.linalg.kernels.hopper import kernel, mainloop, operand_tiles
 from lanewise.linalg.kernels.hopper.launches import launches
@@ -75,11 +76,15 @@ def measure(m: int, n: int, k: int, plan: Plan, rounds: int) -> dict[str, float]
     a, b = torch.randn(m, k, device="cuda").bfloat16(), torch.randn(n, k, device="cuda").bfloat16().t()
     out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
     workspace = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device="cuda")
+    views = [
+        device_view(0, each.data_ptr(), each.shape, each.stride(), bf16 if each is not workspace else u8)
+        for each in (a, b.t(), out, workspace)
+    ]
+    pointers = Pointers(views[0], views[1], views[2], workspace=views[3])
     runs: dict[str, Callable[[], Any]] = {"torch": lambda: torch.matmul(a, b, out=out)}
     for kind, left_out in KINDS.items():
         leave_out(*left_out)
-        every = launches(problem, plan, Pointers(a, b, out, workspace=workspace))
-
+        every = launches(problem, plan, pointers)
         runs[kind] = partial(run, every)
         run(every)
     leave_out(False, False)

@@ -64,7 +64,9 @@ def product(
         operand(result, rows_of_out, rows_of_out, out),
         sums, batch, epilogue, "tf32" if a is tf32 else "",
     )  # fmt: skip
-    pointers = Pointers(array_a, array_b, result, **given)
+    if (scales := given.get("scale_b")) is not None and scales.ndim > 1:
+        given["scale_b"] = scales.swapaxes(-1, -2)
+    pointers = Pointers(array_a, array_b.swapaxes(-1, -2), result, **given)
     return problem, pointers, sums_of(array_a, array_b, a, b, sums)
 
 

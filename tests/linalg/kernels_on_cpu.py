@@ -4,19 +4,18 @@
 the family's kernels run, as they would on a GPU, on the problem that the rules make of the call.
 """
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
-from lanewise.linalg.arrays import Pointers
+from lanewise.linalg.arrays import DeviceView, Pointers
 from lanewise.linalg.kernels.family import family_of, run
+from lanewise.linalg.launch.prepare import OPERANDS, operand_addresses, pointers_of
 from lanewise.linalg.options import Options
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.planner import plan_of
-from lanewise.linalg.problem import Operand
 from lanewise.linalg.rules import Request, request_of
-from lanewise.linalg.types import BLOCK
 
 
 def by_kernels(a: Any, b: Any, arch: str = "sm_90a", plan: Plan | None = None, **keywords: Any) -> Any:
@@ -35,50 +34,22 @@ def by_kernels(a: Any, b: Any, arch: str = "sm_90a", plan: Plan | None = None, *
 
 
 def _pointers(request: Request, workspace: int) -> Pointers:
-    """Return the arrays of a request as kernels get them: of two axes, or of three with the batch first."""
+    """Return the arrays of a request as kernels get them on a GPU, but in host memory."""
     problem = request.problem
     assert problem is not None
+    memory = np.zeros(workspace + 128, np.uint8)
+    addresses = operand_addresses(request, None)
+    addresses[OPERANDS.index("workspace")] = memory.ctypes.data + -memory.ctypes.data % 128
+    pointers = pointers_of(request, problem, addresses, workspace)
+    if problem.promote and request.scale_a.view is None:
+        pointers.scale_a = pointers.scale_b = np.ones((1, 1), np.float32)
+    for field in fields(pointers):
+        array = getattr(pointers, field.name)
+        if isinstance(array, DeviceView):
+            setattr(pointers, field.name, array.view(np.ndarray))
+    _KEPT.append(memory)
+    return pointers
 
-    def matrix(array: Any, operand: Operand, rows: int, columns: int, turned: bool = False) -> Any:
-        steps = operand.strides
-        shape: tuple[int, ...] = (columns, rows) if turned else (rows, columns)
-        strides: tuple[int, ...] = steps[::-1] if turned else steps
-        if problem.batch > 1:
-            shape, strides = (problem.batch, *shape), (operand.batch_stride, *strides)
-        words = array.view(f"u{array.itemsize}")  # NumPy has no name for some types of ml_dtypes
-        bytes_ = [each * array.itemsize for each in strides]
-        return np.lib.stride_tricks.as_strided(words, shape, bytes_).view(array.dtype)
 
-    m, n, k = problem.m, problem.n, problem.k
-    found: dict[str, Any] = {
-        "a": matrix(request.a.array, problem.a, m, k),
-        "b": matrix(request.b.array, problem.b, n, k, turned=True),
-        "out": matrix(request.out.array, problem.out, m, n),
-    }
-    if request.residual is not None and problem.epilogue.residual is not None:
-        found["residual"] = matrix(request.residual.array, problem.epilogue.residual, m, n)
-    for name in ("bias", "scale_out"):
-        view = getattr(request, name)
-        found[name] = None if view is None else np.ascontiguousarray(view.array).reshape(-1)
-    for name, rows, each in (("scale_a", m, 1), ("scale_b", n, BLOCK)):
-        scale = getattr(request, name)
-        if scale.view is None:
-            continue
-        array = np.asarray(scale.view.array)
-        if scale.form == "factors":
-            found[name] = array.reshape(-1) if scale.swizzled else array.reshape(array.shape[-2:])
-            continue
-        found[name] = array.reshape(-1)
-        if scale.form == "block":
-            _, step, deep = getattr(problem.epilogue, f"{name}_strides")
-            shape, strides = (-(-rows // each), -(-k // BLOCK)), (step * 4, deep * 4)
-            if name == "scale_b":
-                shape, strides = shape[::-1], strides[::-1]
-            found[name] = np.lib.stride_tricks.as_strided(array, shape, strides)
-    if problem.promote and found.get("scale_a") is None:
-        found["scale_a"] = found["scale_b"] = np.ones((1, 1), np.float32)
-    if workspace:
-        found["workspace"] = np.zeros(workspace + 128, np.uint8)
-        first = -found["workspace"].ctypes.data % 128
-        found["workspace"] = found["workspace"][first : first + workspace]
-    return Pointers(**found, alpha=request.alpha, beta=request.beta)
+#: Memory of workspaces, which arrays at an address do not keep.
+_KEPT: list[Any] = []

@@ -44,7 +44,9 @@ def test_block_scales(swap: bool, schedule: str, k: int) -> None:
     chosen = replace(chosen, schedule=schedule)
     configured, arguments, _ = hopper.launches(problem, chosen, pointers)[0]
     configured(*arguments)
-    assert np.array_equal(pointers.out, promoted(pointers.a, pointers.b, scale_a, scale_b).astype(bf16.dtype))
+    assert np.array_equal(
+        pointers.out, promoted(pointers.a, pointers.b.T, scale_a, scale_b).astype(bf16.dtype)
+    )
     assert lw.check(configured, *arguments, schedule="late").ok
 
 
@@ -76,7 +78,7 @@ def test_several_tiles_for_each_block(k: int, along_k: bool, schedule: str) -> N
         multiprocessors=2,
     )[0]
     configured(*arguments)
-    assert np.array_equal(pointers.out, promoted(pointers.a, pointers.b, scale_a, scale_b))
+    assert np.array_equal(pointers.out, promoted(pointers.a, pointers.b.T, scale_a, scale_b))
     assert lw.check(configured, *arguments).ok
 
 
@@ -93,7 +95,9 @@ def test_a_wide_tile_is_multiplied_and_promoted_in_halves(multiprocessors: int) 
     chosen = plan((128, 256, 128), cluster=(2, 1), stages=3)
     configured, arguments, _ = hopper.launches(problem, chosen, pointers, multiprocessors=multiprocessors)[0]
     configured(*arguments)
-    assert np.array_equal(pointers.out, promoted(pointers.a, pointers.b, scale_a, scale_b).astype(bf16.dtype))
+    assert np.array_equal(
+        pointers.out, promoted(pointers.a, pointers.b.T, scale_a, scale_b).astype(bf16.dtype)
+    )
     assert lw.check(configured, *arguments, schedule="late").ok
 
 
@@ -109,7 +113,7 @@ def test_promotion_without_scales() -> None:
     total = np.zeros((m, n), np.float32)
     for first in range(0, k, 128):
         part = slice(first, first + 128)
-        left, right = np.ascontiguousarray(pointers.a[:, part]), np.ascontiguousarray(pointers.b[part])
+        left, right = np.ascontiguousarray(pointers.a[:, part]), np.ascontiguousarray(pointers.b.T[part])
         total = total + sums_of(left, right, e4m3, e4m3, f32)
     assert np.array_equal(pointers.out, total * scale_a[:, None])
 

@@ -15,8 +15,8 @@ import lanewise as lw
 from everything import only_with_everything, sampled
 from lanewise.linalg.arrays import Pointers
 from lanewise.linalg.kernels.family import run
+from lanewise.linalg.kernels.hopper import launches
 from lanewise.linalg.kernels.hopper.traits import traits_of
-from lanewise.linalg.kernels.sparse import launches
 from lanewise.linalg.kernels.sparse.metadata import ordered_metadata
 from lanewise.linalg.kernels.sparse.plans import sparse_plan
 from lanewise.linalg.operands import View
@@ -115,7 +115,7 @@ def test_functions_of_sparse_products() -> None:
     assert request.problem is not None and request.problem.m == 24, "not folded"
     problem = replace(request.problem, sparse=True)
     metadata = ordered_metadata(sparse.indices, sparse.format)
-    pointers = Pointers(a.reshape(24, 64), values.T, request.result.reshape(24, 24), metadata=metadata)
+    pointers = Pointers(a.reshape(24, 64), values, request.result.reshape(24, 24), metadata=metadata)
     run(launches.launches(problem, sparse_plan(problem), pointers, multiprocessors=4))
     assert np.array_equal(request.result, wanted)
 

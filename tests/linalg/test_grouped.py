@@ -25,9 +25,9 @@ def test_experts(sizes: tuple[int, ...], n: int) -> None:
     m = int(ends[-1]) + gap
     problem, pointers, _ = product(m, n, k, bf16, bf16, bf16, layout="NT")
     weights: Any = rng.normal(size=(len(sizes), n, k)).astype(bf16.dtype)
-    pointers.b = weights.swapaxes(-1, -2)
+    pointers.b = weights
     pointers.starts, pointers.ends = starts, ends
-    problem = replace(problem, experts=len(sizes), b=operand(pointers.b, False, True, bf16))
+    problem = replace(problem, experts=len(sizes), b=operand(pointers.b, True, True, bf16))
     configured, arguments, _ = hopper.launches(
         problem, plan((64, 64, 64), cluster=(1, 2) if n == 72 else (1, 1)), pointers, multiprocessors=4
     )[0]
@@ -35,7 +35,7 @@ def test_experts(sizes: tuple[int, ...], n: int) -> None:
     wanted = np.zeros((m, n), bf16.dtype)
     for expert, (start, end) in enumerate(zip(starts, ends, strict=True)):
         if end > start:
-            sums = sums_of(pointers.a[start:end], np.ascontiguousarray(pointers.b[expert]), bf16, bf16, f32)
+            sums = sums_of(pointers.a[start:end], np.ascontiguousarray(pointers.b[expert].T), bf16, bf16, f32)
             wanted[start:end] = sums.astype(bf16.dtype)
     assert np.array_equal(pointers.out, wanted)
     if EVERYTHING:
@@ -68,10 +68,10 @@ def test_experts_that_follow_each_other(
     rng = np.random.default_rng(5)
     problem, pointers, _ = product(m, n, k, bf16, bf16, bf16, layout="NT")
     weights: Any = rng.normal(size=(len(given), n, k)).astype(bf16.dtype)
-    pointers.b, pointers.ends = weights.swapaxes(-1, -2), np.array(given, np.int32)
+    pointers.b, pointers.ends = weights, np.array(given, np.int32)
     pointers.out[...] = 7
     problem = replace(
-        problem, experts=len(given), b=operand(pointers.b, False, True, bf16), consecutive=True,
+        problem, experts=len(given), b=operand(pointers.b, True, True, bf16), consecutive=True,
         clears_rest=True,
     )  # fmt: skip
     configured, arguments, _ = hopper.launches(
@@ -81,7 +81,7 @@ def test_experts_that_follow_each_other(
     wanted = np.zeros((m, n), bf16.dtype)
     for expert, (start, end) in enumerate(zip((0, *taken), taken, strict=False)):
         if end > start:
-            sums = sums_of(pointers.a[start:end], np.ascontiguousarray(pointers.b[expert]), bf16, bf16, f32)
+            sums = sums_of(pointers.a[start:end], np.ascontiguousarray(pointers.b[expert].T), bf16, bf16, f32)
             wanted[start:end] = sums.astype(bf16.dtype)
     assert np.array_equal(pointers.out, wanted)
     if EVERYTHING:

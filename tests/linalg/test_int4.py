@@ -11,6 +11,7 @@ import lanewise as lw
 from everything import only_with_everything
 from lanewise.formats import bf16, f32, format_of
 from lanewise.isa.multiprocessor import multiprocessor
+from lanewise.linalg.arrays import Pointers
 from lanewise.linalg.kernels.int4.kernels import Traits, product_launch, unpack_launch
 from lanewise.linalg.kernels.int4.packing import CHUNK, pack, unpack
 from lanewise.linalg.kernels.int4.plans import Tile, candidates
@@ -91,9 +92,9 @@ def kernel_result(x: Any, weights: Any, tile: Tile) -> Any:
     rows = Operand(weights.format, True, k)
     problem = Problem(m, n, k, rows, rows, Operand(weights.format, True, n, alignment=gcd(16, 2 * n)), f32)
     out = np.zeros((m, n), x.dtype)
-    arrays = [each.reshape(-1) for each in (weights.words.view(np.int32), weights.scales, out)]
+    words = weights.words.view(np.int32).reshape(1, -1)
     packed = weights.chunks, weights.group, weights.columns
-    return product_launch(problem, [x, *arrays, 0, 0, 0], packed, (1.0, 1.0), tile), out
+    return product_launch(problem, Pointers(x, words, out, metadata=weights.scales), packed, tile), out
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import lanewise as lw
+from lanewise.formats import f16
 from lanewise.gpu import device
 from lanewise.isa.tensor_map import decode
+from lanewise.linalg.arrays import DeviceView, batch_of_one, device_view, flat
 from lanewise.linalg.launch import known_calls, prepare
-from lanewise.linalg.launch.device_view import DeviceView
 from lanewise.linalg.launch.known_calls import CallKind, KnownCall, kind_of_tensor
 from lanewise.linalg.matmul import product
 from lanewise.linalg.matrix_in_two_arrays import OnDevice
@@ -85,19 +86,22 @@ def test_launches_are_recorded_repeated_and_kept(driver: NoDriver, monkeypatch: 
     assert driver.launched.pop() == (3, addresses)
 
 
-def test_views_of_memory_are_those_of_numpy() -> None:
-    array = np.arange(2 * 3 * 8, dtype=np.float16)
-    view = DeviceView(4, array.ctypes.data, array.shape, (1,), request_of(array, array, Options()).a.format)
-    pairs = [
-        (view.reshape(2, 3, 8)[:, :, :5], array.reshape(2, 3, 8)[:, :, :5]),
-        (view.reshape(2, 3, 8)[1].swapaxes(-1, -2), array.reshape(2, 3, 8)[1].swapaxes(-1, -2)),
-        (view[8:16].view(np.float32), array[8:16].view(np.float32)),
-        (view.as_strided((3, 2), (8, 1)), np.lib.stride_tricks.as_strided(array, (3, 2), (16, 2))),
-        (view.reshape(1, 48).expand(5, 48), np.broadcast_to(array.reshape(1, 48), (5, 48))),
+def test_views_of_memory_are_never_read() -> None:
+    """Parts of an operand's memory keep its number; one that only a copy could be is an error."""
+    view = device_view(4, 0x7F0000000000, (48,), (1,), f16)
+    parts = [
+        (view.reshape(2, 3, 8)[:, :, :5], (2, 3, 5), (48, 16, 2), 0),
+        (view.reshape(2, 3, 8)[1].swapaxes(-1, -2), (8, 3), (2, 16), 48),
+        (view[8:16].view(np.float32), (4,), (4,), 16),
+        (flat(view.reshape(6, 8)[:, :5]), (45,), (2,), 0),
+        (batch_of_one(view.reshape(6, 8)), (1, 6, 8), (96, 16, 2), 0),
+        (np.broadcast_to(view.reshape(1, 48), (5, 48), subok=True), (5, 48), (0, 2), 0),
     ]
-    for own, theirs in pairs:
-        assert (own.shape, own.strides, own.address) == (theirs.shape, theirs.strides, theirs.ctypes.data)
-        assert own.operand == 4 and own.is_contiguous() == theirs.flags.c_contiguous
+    for part, shape, strides, offset in parts:
+        assert (part.shape, part.strides, part.ctypes.data - 0x7F0000000000) == (shape, strides, offset)
+        assert isinstance(part, DeviceView) and part.operand == 4
+    with pytest.raises(lw.LanewiseError, match="not contiguous"):
+        view.reshape(6, 8)[:, :5].reshape(30)
 
 
 def sparse_matrix(torch: Any, k: int, n: int) -> SparseMatrix:

@@ -154,7 +154,7 @@ def test_f32_by_split_products(layout: str) -> None:
     pointers.workspace = pointers.workspace[-lw.address(pointers.workspace) % 128 :]
     run(hopper.launches(problem, chosen, pointers))
     mma = lw.instruction("wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16")
-    parts_a, parts_b = split(pointers.a), split(pointers.b)
+    parts_a, parts_b = split(pointers.a), split(pointers.b.T)
     total = np.zeros((m, n), np.float32)
     for first in range(0, k, 64):
         at = slice(first, first + 64)
@@ -163,7 +163,7 @@ def test_f32_by_split_products(layout: str) -> None:
         right = [np.pad(parts_b[j][at], ((0, 64 - parts_b[j][at].shape[0]), (0, 0))) for _, j in order]
         total = total + mma.gemm(np.concatenate(left, 1), np.concatenate(right, 0), arch="sm_90a")
     assert np.array_equal(pointers.out, total)
-    exact = pointers.a.astype(np.float64) @ pointers.b.astype(np.float64)
+    exact = pointers.a.astype(np.float64) @ pointers.b.T.astype(np.float64)
     assert np.abs(pointers.out - exact).max() < 1e-6 * np.abs(exact).max()
 
 
@@ -194,5 +194,9 @@ def test_f32_in_batches_and_turned(shared: str) -> None:
     result: Any = out
     if request.problem.batch == 1:  # b is the same for all: the rows of the batch are those of one product
         left, right, result = left.reshape(-1, 100), right[0], out.reshape(-1, 36)
-    run(hopper.launches(request.problem, chosen, Pointers(left, right, result, workspace=workspace)))
+    run(
+        hopper.launches(
+            request.problem, chosen, Pointers(left, right.swapaxes(-1, -2), result, workspace=workspace)
+        )
+    )
     assert out.tobytes() == lw.matmul(a, b, plan=chosen).tobytes()

@@ -10,7 +10,7 @@ from everything import EVERYTHING, only_with_everything, sampled
 from lanewise.formats import FORMATS, Format
 from lanewise.linalg.arrays import COUNTER_BYTES, Pointers
 from lanewise.linalg.kernels.family import run
-from lanewise.linalg.kernels.sparse import launches
+from lanewise.linalg.kernels.hopper import launches
 from lanewise.linalg.kernels.sparse.metadata import indices_of, metadata_shape, ordered_metadata, prune_into
 from lanewise.linalg.kernels.sparse.plans import fitted, sparse_plan
 from lanewise.linalg.plan import Plan
@@ -61,7 +61,7 @@ def test_kernel(case: Any) -> None:
     values = values_of(sparse)
     problem = problem_of(a, values, k, out, Epilogue(), fmt, to)
     plan = Plan("sparse", "sm_90a", (*tile, 128 // (fmt.bits // 8)), 3, cluster)
-    pointers = Pointers(a, values.T, out, metadata=ordered_metadata(sparse.indices, fmt))
+    pointers = Pointers(a, values, out, metadata=ordered_metadata(sparse.indices, fmt))
     configured, arguments, _ = launches.launches(problem, plan, pointers, multiprocessors=4)[0]
     configured(*arguments)
     assert out.tobytes() == lw.matmul(a, sparse, out_dtype=result).tobytes()
@@ -91,7 +91,7 @@ def test_copied_operand_and_epilogue(name: str) -> None:
     workspace = workspace[-workspace.ctypes.data % 128 :]
     assert len(workspace) > COUNTER_BYTES
     metadata = ordered_metadata(sparse.indices, fmt)
-    pointers = Pointers(a, values.T, out, bias=bias, workspace=workspace, metadata=metadata)
+    pointers = Pointers(a, values, out, bias=bias, workspace=workspace, metadata=metadata)
     run(launches.launches(problem, plan, pointers, multiprocessors=4))
     wanted = lw.matmul(a, sparse, bias=bias, activation="relu", out_dtype="f32")
     assert out.tobytes() == wanted.tobytes()

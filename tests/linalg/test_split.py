@@ -35,7 +35,7 @@ def test_parts_of_k(chosen: Plan) -> None:
     problem, pointers, _ = product(m, 72, 328, bf16, bf16, bf16, layout="NT")
     workspace = np.zeros(hopper.workspace_bytes(problem, chosen) + 128, np.uint8)
     pointers.workspace = workspace[-lw.address(workspace) % 128 :]
-    wanted = in_parts(pointers.a, pointers.b, chosen).astype(bf16.dtype)
+    wanted = in_parts(pointers.a, pointers.b.T, chosen).astype(bf16.dtype)
     configured, arguments, _ = hopper.launches(problem, chosen, pointers)[0]
     for _ in range(2):
         pointers.out[:] = 0
@@ -72,7 +72,7 @@ def test_groups_added_by_a_second_kernel(chosen: Plan) -> None:
     problem, pointers, _ = product(m, 72, 64 * chosen.split * chosen.groups, bf16, bf16, bf16, layout="NT")
     workspace = np.full(hopper.workspace_bytes(problem, chosen) + 128, 255, np.uint8)
     pointers.workspace = workspace[-lw.address(workspace) % 128 :]
-    wanted = in_parts(pointers.a, pointers.b, chosen).astype(bf16.dtype)
+    wanted = in_parts(pointers.a, pointers.b.T, chosen).astype(bf16.dtype)
     for configured, arguments, _ in hopper.launches(problem, chosen, pointers):
         assert lw.check(configured, *arguments, schedule="late").ok
     assert np.array_equal(pointers.out, wanted)
@@ -102,7 +102,7 @@ def test_what_kernels_do_not_have_is_refused(fields: dict[str, Any], reason: str
 def test_results_stored_from_registers(chosen: Plan) -> None:
     """Results that do not go through shared memory are the same; rows and columns beyond are left alone."""
     problem, pointers, _ = product(13 if chosen.swap else 70, 70, 328, bf16, bf16, bf16, layout="NT")
-    wanted = in_parts(pointers.a, pointers.b, chosen).astype(bf16.dtype)
+    wanted = in_parts(pointers.a, pointers.b.T, chosen).astype(bf16.dtype)
     configured, arguments, _ = hopper.launches(problem, chosen, pointers)[0]
     assert lw.check(configured, *arguments, schedule="late").ok
     assert np.array_equal(pointers.out, wanted)

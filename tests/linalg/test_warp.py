@@ -9,7 +9,7 @@ import pytest
 import lanewise as lw
 from everything import EVERYTHING, sampled
 from lanewise.errors import LanewiseError
-from lanewise.linalg.arrays import Pointers, flat
+from lanewise.linalg.arrays import Pointers
 from lanewise.linalg.kernels.family import run
 from lanewise.linalg.kernels.warp import launches as warp
 from lanewise.linalg.plan import Plan
@@ -116,8 +116,8 @@ def test_kernel_and_call_agree(name: str) -> None:
         out = np.ascontiguousarray(out.swapaxes(-1, -2)).swapaxes(-1, -2)
     planned = lw.plan(a, b, arch=arch, out=out, **more)
     pointers = Pointers(
-        a, b, out, more.get("bias"), more.get("residual"), more.get("scale_a"), more.get("scale_b"), None,
-        more.get("alpha", 1.0), more.get("beta", 1.0),
+        a, b.swapaxes(-1, -2), out, more.get("bias"), more.get("residual"), more.get("scale_a"),
+        more.get("scale_b"), None, more.get("alpha", 1.0), more.get("beta", 1.0),
     )  # fmt: skip
     configured, arguments, _ = warp.launches(planned.problem, plan, pointers)[0]
     report = lw.check(configured, *arguments, arch=arch)
@@ -131,8 +131,7 @@ def test_rows_that_end_within_a_piece() -> None:
         a, b = matrix(1, (9, 48), dtype)[:, :21], matrix(2, (8, 48), dtype)[:, :21].T
         out = np.zeros((9, 8), dtype)
         problem = lw.plan(a, b, arch=arch).problem
-        pointers = Pointers(flat(a), flat(b.T), out)
-        run(warp.launches(problem, Plan("warp", arch, tile, 2), pointers))
+        run(warp.launches(problem, Plan("warp", arch, tile, 2), Pointers(a, b.T, out)))
         assert np.array_equal(out, lw.matmul(a, b, arch=arch))
 
 
@@ -150,7 +149,7 @@ def test_operands_at_any_address() -> None:
         expected = lw.matmul(a, b, arch="sm_90a", plan=plan, out_dtype=out)
         result = np.zeros(expected.shape, expected.dtype)
         problem = lw.plan(a, b, arch="sm_90a", out_dtype=out).problem
-        configured, arguments, _ = warp.launches(problem, plan, Pointers(a, b, result))[0]
+        configured, arguments, _ = warp.launches(problem, plan, Pointers(a, b.T, result))[0]
         report = lw.check(configured, *arguments, arch="sm_90a")
         assert not report.findings, report.findings[0]
         assert np.array_equal(result, expected)

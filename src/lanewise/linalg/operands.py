@@ -11,13 +11,13 @@ import sys
 from collections.abc import Sequence
 from functools import cache
 from math import prod
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, format_of
+from lanewise.linalg.arrays import array_at
 from lanewise.linalg.problem import Operand
 from lanewise.linalg.types import TAKEN, names_taken
 from lanewise.ptx.host_tensors import host_array
@@ -214,43 +214,21 @@ def _other_view(value: object, name: str) -> View:
 
 
 def _require_interface(interface: dict[str, Any], name: str) -> None:
-    """Raise an error if a `__cuda_array_interface__` does not describe an array.
+    """Raise an error if a `__cuda_array_interface__`, whose fields are well-formed, has no array to offer.
 
     >>> _require_interface({"shape": (4,), "typestr": "<f2", "data": (0, False)}, "a")
     Traceback (most recent call last):
     lanewise.errors.LanewiseError: a has a __cuda_array_interface__ whose data is (0, False): an array with \
 elements must have an address
     """
-
-    def refuse(field: str, wanted: str) -> LanewiseError:
-        said = f"whose {field} is {interface[field]!r}" if field in interface else f"without {field}"
-        return LanewiseError(f"{name} has a __cuda_array_interface__ {said}: {wanted}")
-
-    def integers(field: str) -> bool:
-        value = interface.get(field)
-        return isinstance(value, tuple | list) and all(isinstance(item, int | np.integer) for item in value)
-
-    if not integers("shape") or any(extent < 0 for extent in interface["shape"]):
-        raise refuse("shape", "it must be a tuple of integers, none below 0")
-    try:
-        dtype = np.dtype(interface.get("typestr"))
-    except (TypeError, ValueError):
-        dtype = None
-    if dtype is None or not isinstance(interface.get("typestr"), str):
-        raise refuse("typestr", "it must be a type of NumPy's, such as '<f2'")
-    _require_byte_order(dtype, name)
-    if interface.get("strides") is not None and (
-        not integers("strides") or len(interface["strides"]) != len(interface["shape"])
-    ):
-        raise refuse("strides", "it must be None, or an integer of bytes for each axis")
-    data = interface.get("data")
-    if not (
-        isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[0], int | np.integer | None)
-    ):
-        raise refuse("data", "it must be an address and whether the array is read-only")
-    if not data[0] and 0 not in interface["shape"]:
-        raise refuse("data", "an array with elements must have an address")
-    if name == "out" and data[1]:
+    _require_byte_order(np.dtype(interface["typestr"]), name)
+    address, read_only = data = interface["data"]
+    if not address and 0 not in interface["shape"]:
+        raise LanewiseError(
+            f"{name} has a __cuda_array_interface__ whose data is {data!r}: an array with elements must have "
+            "an address"
+        )
+    if name == "out" and read_only:
         raise LanewiseError("out is read-only: pass an array that can be written, or leave it out")
 
 
@@ -352,7 +330,10 @@ def overlap(one: View, other: View) -> bool:
         return False
     try:
         work: Any = _OVERLAP_WORK  # NumPy's annotations know two of the numbers that it takes
-        return bool(np.shares_memory(_addresses(one), _addresses(other), max_work=work))
+        first_array, other_array = (
+            array_at(view.address, view.shape, view.strides, view.bytes) for view in (one, other)
+        )
+        return bool(np.shares_memory(first_array, other_array, max_work=work))
     except np.exceptions.TooHardError:
         return True
 
@@ -362,18 +343,6 @@ def reach(view: View) -> tuple[int, int]:
     steps = [step * (size - 1) for step, size in zip(view.strides, view.shape, strict=True) if size]
     before, after = sum(step for step in steps if step < 0), sum(step for step in steps if step > 0)
     return view.bytes * before, view.bytes * (1 + after)
-
-
-def _addresses(view: View) -> np.ndarray[Any, Any]:
-    """Return an array at an address that is never read: NumPy's arithmetic on memory of other devices."""
-    interface = {
-        "version": 3,
-        "typestr": f"<u{view.bytes}",
-        "data": (view.address, False),
-        "shape": view.shape,
-        "strides": tuple(step * view.bytes for step in view.strides),
-    }
-    return np.asarray(SimpleNamespace(__array_interface__=interface))
 
 
 # operands that are more than one array --------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from lanewise.linalg.arrays import Memory, Pointers
+from lanewise.linalg.arrays import Pointers
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Epilogue, Operand, Problem
 
@@ -78,20 +78,15 @@ def transposed(problem: Problem) -> Problem:
 def transposed_pointers(pointers: Pointers) -> Pointers:
     """Return the arrays of the transposed problem."""
 
-    def swapped(array: Memory) -> Memory:
-        return array if array.ndim < 2 else array.swapaxes(-1, -2)
-
-    def swapped_if(array: Memory | None) -> Memory | None:
-        return None if array is None else swapped(array)
-
+    residual = pointers.residual
     return replace(
         pointers,
-        a=swapped(pointers.b),
-        b=swapped(pointers.a),
-        out=swapped(pointers.out),
-        residual=swapped_if(pointers.residual),
-        scale_a=swapped_if(pointers.scale_b),
-        scale_b=swapped_if(pointers.scale_a),
+        a=pointers.b,
+        b=pointers.a,
+        out=pointers.out.swapaxes(-1, -2),
+        residual=None if residual is None else residual.swapaxes(-1, -2),
+        scale_a=pointers.scale_b,
+        scale_b=pointers.scale_a,
     )
 
 

@@ -99,8 +99,8 @@ def request_of(
     product = product_of(left.format, right.format)
     sums, promote = sums_of(product, left.format, options.accumulate)
     precision = precision_of(product, left.format, options.precision)
-    left = _as_matrices(left, left.shape[:1] if len(left.shape) == 1 else (), at=0)
-    right = _as_matrices(right, right.shape[:1] if len(right.shape) == 1 else (), at=1)
+    of_a, of_b = (1,) * (len(shape_a) == 1), (0,) * (len(shape_b) == 1)
+    left, right, missing = _with_axes(left, of_a), _with_axes(right, of_b), of_b + of_a
     (m, k), (k_of_b, n) = left.shape[-2:], right.shape[-2:] if kept is None else shape_b
     if k != k_of_b:
         transposed = "pass b.T" if kept is None else "make b of the transposed matrix"
@@ -136,10 +136,9 @@ def request_of(
         given = view_of(result, "out")
     if given is None:
         given = View(shape, packed_strides(shape), result_format, 0, left.library, left.device, None)
-    insert = [len(shape_a) == 1, len(shape_b) == 1]
-    out = _as_matrices(given, (), insert=insert)
+    out = _with_axes(given, missing)
     bias, bias_form = _bias(options.bias, m, n)
-    residual, beta = _residual(options, out, given, insert)
+    residual, beta = _residual(options, out, given, missing)
     scale_out = _scale_out(options.scale_out, left)
     request = Request(
         left, right, out, bias, residual, scale_a, scale_b, scale_out,
@@ -170,21 +169,13 @@ def request_of(
     return request
 
 
-def _as_matrices(
-    view: View, vector: tuple[int, ...], at: int = 0, insert: Sequence[bool] = (False, False)
-) -> View:
-    """Return a view with two axes at least: a vector becomes a row (`at` 0) or a column (1), and a result
-    gets back the axes that products of vectors lack (`insert`: M, N)."""
+def _with_axes(view: View, places: Sequence[int]) -> View:
+    """Return a view with axes of one element put in, each before so many of the last axes: 1 for M of a
+    vector a, 0 for N of a vector b, and both for the result of two vectors."""
     shape, strides = list(view.shape), list(view.strides)
-    if vector:
-        shape.insert(at, 1)
-        strides.insert(at, 0)
-    if insert[1]:
-        shape.append(1)
-        strides.append(0)
-    if insert[0]:
-        shape.insert(len(shape) - 1, 1)
-        strides.insert(len(strides) - 1, 0)
+    for place in places:
+        shape.insert(len(shape) - place, 1)
+        strides.insert(len(strides) - place, 0)
     return view._replace(shape=tuple(shape), strides=tuple(strides))
 
 
@@ -253,7 +244,7 @@ def _bias(given: object, m: int, n: int) -> tuple[View | None, str | None]:
     return view._replace(shape=(size,), strides=(1,)), form
 
 
-def _residual(options: Options, out: View, given: View, insert: Sequence[bool]) -> tuple[View | None, float]:
+def _residual(options: Options, out: View, given: View, missing: Sequence[int]) -> tuple[View | None, float]:
     """Return what is added after the activation, as (…, M, N), and its factor.
 
     As in BLAS, `beta` without a residual scales what `out` holds.
@@ -274,7 +265,7 @@ def _residual(options: Options, out: View, given: View, insert: Sequence[bool]) 
         )
     if view.shape != given.shape:
         raise LanewiseError(f"residual has shape {view.shape}; the result has {given.shape}")
-    return _as_matrices(view, (), insert=insert), 1.0 if beta is None else beta
+    return _with_axes(view, missing), 1.0 if beta is None else beta
 
 
 def _scale_out(given: Any, like: View) -> View | None:

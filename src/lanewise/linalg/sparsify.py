@@ -13,6 +13,7 @@ from lanewise.errors import LanewiseError
 from lanewise.formats import Format, s32
 from lanewise.isa.sparsity import prune_2_4
 from lanewise.linalg.arrays import Array as AnyArray
+from lanewise.linalg.arrays import device_view
 from lanewise.linalg.matrix_in_two_arrays import ALIGNED, MatrixInTwoArrays, OnDevice, bytes_for
 from lanewise.linalg.operands import View, view_of
 from lanewise.linalg.options import Options
@@ -131,9 +132,7 @@ def _pruned(array: Array) -> tuple[Array, Array]:
 
 def _pruned_on_gpu(view: View, leading: int) -> OnDevice:
     """Return what is kept of a matrix on a GPU: its values and metadata, as the products read them."""
-    from lanewise.formats import s32
     from lanewise.linalg.kernels.sparse.metadata import metadata_shape, prune_into
-    from lanewise.linalg.launch.device_view import DeviceView
     from lanewise.linalg.launch.prepare import current_stream
 
     assert view.device is not None
@@ -141,9 +140,9 @@ def _pruned_on_gpu(view: View, leading: int) -> OnDevice:
     words = prod(metadata_shape(n, k, view.bytes))
     kept = OnDevice.of(bytes_for(view, n * leading * view.bytes), bytes_for(view, words * 4))
     if k and n:
-        values = DeviceView(0, kept.values_address, (n, leading), (leading, 1), view.format)
-        metadata = DeviceView(0, kept.metadata_address, (words,), (1,), s32)
-        source = DeviceView(0, view.address, view.shape, view.strides, view.format)
+        values = device_view(0, kept.values_address, (n, leading), (leading, 1), view.format)
+        metadata = device_view(0, kept.metadata_address, (words,), (1,), s32)
+        source = device_view(0, view.address, view.shape, view.strides, view.format)
         steps = (view.strides[0], view.strides[1])
         prune_into(
             source, values, metadata, (k, n), steps, leading, view.format,

@@ -6,15 +6,18 @@ a plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
+import numpy as np
+
 from lanewise.errors import LanewiseError
-from lanewise.linalg.arrays import Memory, Pointers, flat
+from lanewise.formats import tf32
+from lanewise.linalg.arrays import DeviceView, Memory, OnGpu, Pointers, element_steps, flat
 from lanewise.linalg.plan import FAMILIES, Plan
-from lanewise.linalg.problem import Problem
+from lanewise.linalg.problem import Operand, Problem
 
 if TYPE_CHECKING:
     from lanewise.lang.frontend.kernel import Kernel
@@ -43,6 +46,35 @@ class Launch(NamedTuple):
         return (configured.overlapping() if self.overlap else configured), arguments
 
 
+def launch(
+    kernel: ConfiguredKernel, arguments: Mapping[str, object] | Sequence[object], overlap: bool = False
+) -> Launch:
+    """Return the launch of a kernel on arrays and numbers, in its parameters' order or by their names.
+
+    Where a parameter is a tensor map, an array is passed as one. Elsewhere its memory is, from the first
+    element to the last. None is the address that a kernel never reads.
+    """
+    from lanewise.lang.trace.types import TensorMapType
+    from lanewise.tensor_maps import tensor_map
+
+    def passed(kind: object, value: Any) -> object:
+        if isinstance(value, np.ndarray) and not isinstance(kind, TensorMapType):
+            value = flat(value)
+        if isinstance(value, DeviceView):
+            value = OnGpu(value)
+        if not isinstance(kind, TensorMapType):
+            return 0 if value is None else value
+        assert kind.box is not None
+        swizzle: Any = kind.swizzle or "none"
+        return tensor_map(value, kind.box, swizzle=swizzle, dtype="tf32" if kind.dtype is tf32 else None)
+
+    parameters = kernel.kernel.parameters
+    if isinstance(arguments, Mapping):
+        arguments = [arguments[parameter.name] for parameter in parameters]
+    kinds = (parameter.kind for parameter in parameters)
+    return Launch(kernel, tuple(passed(*pair) for pair in zip(kinds, arguments, strict=True)), overlap)
+
+
 class Family(Protocol):
     """The functions of a family's module."""
 
@@ -65,7 +97,7 @@ class Family(Protocol):
 
 
 #: The packages of the families by their names in a plan.
-_PACKAGES = {"warpgroup": "hopper", "sparse": "sparse", "warp": "warp", "blackwell": "blackwell"}
+_PACKAGES = {"warpgroup": "hopper", "sparse": "hopper", "warp": "warp", "blackwell": "blackwell"}
 
 
 @cache
@@ -82,44 +114,35 @@ def run(launches: Iterable[Launch], stream: object = None) -> None:
         launch(stream)
 
 
-def or_null(array: Memory | None) -> Memory | int:
-    """Return an array's memory as a kernel's pointer, or the address that a kernel never reads."""
-    return 0 if array is None else flat(array)
+def arguments_of(problem: Problem, pointers: Pointers, group: int = 0) -> dict[str, object]:
+    """Return the arguments of products, by the names of kernels' parameters; `group` is the plan's.
 
+    A, B and the result have the contiguous axis last, as tensor maps see them.
+    """
 
-def residual_strides(problem: Problem) -> tuple[int, int, int]:
-    """Return the residual's steps along rows, columns and the batch; zeros if there is none."""
-    residual = problem.epilogue.residual
-    return (0, 0, 0) if residual is None else (*residual.strides, residual.batch_stride)
+    def lines(array: Memory, operand: Operand) -> Memory:
+        return array if operand.k_major else array.swapaxes(-1, -2)
 
-
-def epilogue_arguments(
-    problem: Problem, pointers: Pointers, batched: bool = True, block_strides: tuple[int, ...] = ()
-) -> tuple[object, ...]:
-    """Return the arguments of an epilogue in every kernel's order: bias, residual and its strides, scales,
-    the strides of block scales where a kernel has those, alpha and beta."""
-    return (
-        or_null(pointers.bias), or_null(pointers.residual), *residual_strides(problem)[: 3 if batched else 2],
-        or_null(pointers.scale_a), or_null(pointers.scale_b), or_null(pointers.scale_out), *block_strides,
-        float(pointers.alpha), float(pointers.beta),
-    )  # fmt: skip
-
-
-def block_scale_strides(pointers: Pointers) -> tuple[int, int, int, int]:
-    """Return the steps of block scales in elements: along rows and K of A's, along columns and K of B's."""
-
-    def steps(array: Any) -> list[int]:
-        if hasattr(array, "stride"):
-            return [int(stride) for stride in array.stride()]
-        return [stride // array.itemsize for stride in array.strides]
-
-    (row, row_k), (column_k, column) = steps(pointers.scale_a), steps(pointers.scale_b)
-    return row, row_k, column, column_k
-
-
-def rows_of_operands(problem: Problem, pointers: Pointers) -> tuple[Memory, Memory]:
-    """Return A and B as tensor maps see them: with the contiguous axis last."""
-    return (
-        pointers.a if problem.a.k_major else pointers.a.swapaxes(-1, -2),
-        pointers.b.swapaxes(-1, -2) if problem.b.k_major else pointers.b,
-    )
+    a, b, out, residual = problem.a, problem.b, problem.out, problem.epilogue.residual
+    result = lines(pointers.out, out)
+    steps = (0, 0, 0) if residual is None else (*residual.strides, residual.batch_stride)
+    scale_steps = [0, 0, 0, 0]
+    if problem.promote is not None and any(problem.scale_blocks):
+        assert pointers.scale_a is not None and pointers.scale_b is not None
+        scale_steps = element_steps(pointers.scale_a) + element_steps(pointers.scale_b)
+    return {
+        "A": lines(pointers.a, a), "B": lines(pointers.b, b), "C": result, "Out": result,
+        "metadata": pointers.metadata, "M": problem.m, "N": problem.n, "K": problem.k,
+        "batch": problem.batch, "group": group,
+        "lda": a.leading, "a_leading": a.leading, "batch_a": a.batch_stride, "a_stride": a.batch_stride,
+        "ldb": b.leading, "batch_b": b.batch_stride,
+        "ldo": out.leading, "leading": out.leading, "batch_out": out.batch_stride, "stride": out.batch_stride,
+        "bias": pointers.bias, "residual": pointers.residual, "residual_row": steps[0],
+        "residual_column": steps[1], "residual_stride": steps[2], "residual_batch": steps[2],
+        "scale_a": pointers.scale_a, "scale_b": pointers.scale_b, "scale_out": pointers.scale_out,
+        "scale_row": scale_steps[0], "scale_row_k": scale_steps[1],
+        "scale_column": scale_steps[2], "scale_column_k": scale_steps[3],
+        "alpha": float(pointers.alpha), "beta": float(pointers.beta), "folded_rows": problem.folded_rows,
+        "starts": pointers.starts, "ends": pointers.ends, "experts": problem.experts,
+        "clears_rest": int(problem.clears_rest),
+    }  # fmt: skip

@@ -86,13 +86,16 @@ class TileTraits:
         return self.planes > 1 and self.problem.batch > 1 and not operand.batch_stride
 
 
-def compiled_in(problem: Problem, splits_a: bool = False) -> Problem:
+def compiled_in(problem: Problem, splits_a: bool = False, aligned: bool = False) -> Problem:
     """Return a problem without what is an argument of its kernel: sizes, strides, and alignment, but for that
-    of an A of f32 that is split in registers."""
+    of an A of f32 that is split in registers, or, if kernels are made for an alignment, of all operands."""
     is_split = planes_of(problem) > 1
 
     def kind(operand: Operand, strided: bool = False) -> Operand:
-        return Operand(operand.dtype, operand.k_major, 0, int(strided and operand.batch_stride != 0))
+        alignment = operand.alignment if aligned else 16
+        return Operand(
+            operand.dtype, operand.k_major, 0, int(strided and operand.batch_stride != 0), alignment
+        )
 
     many = is_split and problem.batch > 1
     first = kind(problem.a, many)

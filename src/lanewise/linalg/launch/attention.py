@@ -10,10 +10,9 @@ from typing import Any
 from lanewise.formats import f32
 from lanewise.gpu.device import Device
 from lanewise.lang import u32
-from lanewise.linalg.arrays import COUNTER_BYTES
+from lanewise.linalg.arrays import COUNTER_BYTES, device_view
 from lanewise.linalg.kernels.attention.sizes import AttentionCall, tile_of
 from lanewise.linalg.kernels.family import Launch
-from lanewise.linalg.launch.device_view import DeviceView
 from lanewise.linalg.launch.prepare import Prepared, address_of, current_stream, hopper_launch
 from lanewise.linalg.launch.workspaces import counters_for, counting_workspace
 
@@ -79,11 +78,11 @@ def _launches_of(call: AttentionCall, addresses: list[int], ordinal: int) -> Pre
         from lanewise.linalg.kernels.attention.kernel import launch_of, traits_of
 
         q, k, v, out = (
-            DeviceView(number, view.address, view.shape, view.strides, view.format)
+            device_view(number, view.address, view.shape, view.strides, view.format)
             for number, view in enumerate(call.views)
         )
         lse, counter = (
-            DeviceView(number, addresses[number], (size,), (1,), fmt) if addresses[number] else None
+            device_view(number, addresses[number], (size,), (1,), fmt) if addresses[number] else None
             for number, size, fmt in ((4, prod(call.out.shape[:-1]), f32), (5, 1, u32))
         )
         traits = traits_of(call.sizes, call.dtype, call.causal)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lanewise.formats import Format, f32, s32
+from lanewise.formats import s32
 from lanewise.gpu.device import Device
+from lanewise.linalg.arrays import device_view
 from lanewise.linalg.kernels.family import Launch
 from lanewise.linalg.kernels.int4.packing import CHUNK
-from lanewise.linalg.launch.device_view import DeviceView
 from lanewise.linalg.launch.prepare import (
     OPERANDS,
     Prepared,
     current_stream,
     hopper_launch,
     operand_addresses,
+    pointers_of,
 )
 from lanewise.linalg.operands import View, empty, view_of
 from lanewise.linalg.problem import Problem
@@ -24,8 +25,6 @@ from lanewise.linalg.rules import Request
 if TYPE_CHECKING:
     from lanewise.linalg.kernels.int4.plans import Tile
 
-#: Where the address of scales is among those of operands.
-_METADATA = OPERANDS.index("metadata")
 #: Bytes that rows begin at multiples of.
 _ALIGNED = 16
 #: What an error calls these products.
@@ -41,37 +40,26 @@ def multiply(request: Request, problem: Problem, b: QuantizedMatrix, tile: Tile)
     there = b.on_device(x)
     ordinal = x.device
     assert ordinal is not None
-    packed = b.chunks * CHUNK * b.columns // 4  # as many elements of 16 bits
-    request.a, request.b = (
-        x,
-        request.b._replace(shape=(packed,), strides=(1,), address=there.values_address, array=there.values),
+    packed = (b.chunks * CHUNK * b.columns // 4,)  # as many elements of 16 bits
+    request.a = x
+    request.b = request.b._replace(
+        shape=packed, strides=(1,), address=there.values_address, array=there.values
     )
+    request.metadata = request.b._replace(shape=(1,), address=there.metadata_address, array=there.metadata)
     addresses = operand_addresses(request, None)
-    addresses[_METADATA] = there.metadata_address
     key = (problem, leading, tile, b.k, b.group, b.columns, request.alpha, request.beta)
 
     def launch(device: Device) -> Launch:
         from lanewise.linalg.kernels.int4.kernels import product_launch
 
-        rows = DeviceView(OPERANDS.index("a"), x.address, (problem.m, b.k), (leading, 1), b.format)
-        bias_type, residual_type = problem.epilogue.added_dtypes
-        others = (
-            ("b", s32), ("metadata", b.format), ("out", problem.out.dtype), ("bias", bias_type),
-            ("residual", residual_type), ("scale_out", f32),
-        )  # fmt: skip
-        memory = [_memory(OPERANDS.index(name), addresses, fmt) for name, fmt in others]
-        factors = (request.alpha, request.beta)
-        return product_launch(problem, [rows, *memory], (b.chunks, b.group, b.columns), factors, tile)
+        pointers = pointers_of(request, problem, addresses, 0)
+        pointers.a = device_view(OPERANDS.index("a"), x.address, (problem.m, b.k), (leading, 1), b.format)
+        return product_launch(problem, pointers, (b.chunks, b.group, b.columns), tile)
 
     on_disk = problem.epilogue.function is None
     launches = hopper_launch(_NAME, key, ordinal, addresses, launch, on_disk)
     launches(addresses, current_stream(x, ordinal))
     return None if copied else launches
-
-
-def _memory(number: int, addresses: list[int], fmt: Format) -> DeviceView | int:
-    """Return an operand as a kernel's pointer; null if it is not there."""
-    return DeviceView(number, addresses[number], (1,), (1,), fmt) if addresses[number] else 0
 
 
 def _rows(request: Request, problem: Problem, b: QuantizedMatrix) -> tuple[View, int]:
@@ -96,8 +84,10 @@ def unpack(b: QuantizedMatrix, like: View, target: View) -> None:
     def launch(device: Device) -> Launch:
         from lanewise.linalg.kernels.int4.kernels import unpack_launch
 
-        formats = (s32, b.format, b.format)
-        memory = [_memory(number, addresses, fmt) for number, fmt in enumerate(formats)]
+        memory = [
+            device_view(number, addresses[number], (1,), (1,), fmt)
+            for number, fmt in enumerate((s32, b.format, b.format))
+        ]
         return unpack_launch(b.format, memory, b.shape[1], (b.chunks, b.group, b.columns))
 
     key = ("unpack", b.shape, b.chunks, b.group, b.format.name)

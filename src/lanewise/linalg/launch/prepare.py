@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, f32, s32, u8
@@ -20,9 +20,8 @@ from lanewise.gpu.arrays import library_of
 from lanewise.gpu.device import Context, Device, context
 from lanewise.gpu.driver import GpuError
 from lanewise.gpu.streams import stream_handle
-from lanewise.linalg.arrays import Pointers
+from lanewise.linalg.arrays import DeviceView, Memory, OnGpu, Pointers, device_view
 from lanewise.linalg.kernels.family import Launch, family_of
-from lanewise.linalg.launch.device_view import DeviceView
 from lanewise.linalg.launch.workspaces import workspace_for
 from lanewise.linalg.operands import View, empty, operand, view_of
 from lanewise.linalg.plan import Plan
@@ -187,11 +186,10 @@ def _recorded(request: Request, problem: Problem, plan: Plan, there: Context, na
     size = family.workspace_bytes(problem, plan)
     workspace = workspace_for(request.a, size) if size else None
     addresses = operand_addresses(request, workspace)
-    views = _views(request, problem, addresses, size)
+    pointers = pointers_of(request, problem, addresses, size)
     if problem.epilogue.scale_a == "block":  # the scales of blocks are in the sums, not in the epilogue
         fused = replace(problem.epilogue, scale_a=None, scale_b=None)
         problem = replace(problem, epilogue=fused)
-    pointers = Pointers(**views, alpha=request.alpha, beta=request.beta)
     launches = family.launches(problem, plan, pointers, there.device.multiprocessors)
     return record_launches(name, launches, there, addresses, size, plan.groups > 1 and not plan.gather)
 
@@ -241,79 +239,68 @@ def record_launches(
 
 
 def _operand_of(memory: object) -> int | None:
-    return memory.operand if isinstance(memory, DeviceView) else None
+    return memory.operand if isinstance(memory, OnGpu) else None
 
 
-def _views(request: Request, problem: Problem, addresses: list[int], size: int) -> dict[str, Any]:
-    """Return the operands as arrays of two axes, or of three with the batch first."""
-    views: dict[str, Any] = {}
+def pointers_of(request: Request, problem: Problem, addresses: list[int], workspace_bytes: int) -> Pointers:
+    """Return the operands as kernels take them: matrices of two axes, or of three with the batch first."""
 
-    def matrix(name: str, view: View, operand: Operand, rows: int, columns: int) -> None:
+    def view(name: str, shape: tuple[int, ...], strides: tuple[int, ...], fmt: Format) -> DeviceView:
+        number = OPERANDS.index(name)
+        return device_view(number, addresses[number], shape, strides, fmt)
+
+    def matrix(name: str, operand: Operand, rows: int, columns: int, experts: int = 0) -> DeviceView:
         shape: tuple[int, ...] = (rows, columns)
         strides: tuple[int, ...] = operand.strides
-        count = problem.batch
-        if name == "b":
-            shape, strides, count = shape[::-1], strides[::-1], problem.experts or count
-        if count > 1 or (name == "b" and problem.experts):
-            shape, strides = (count, *shape), (operand.batch_stride, *strides)
-        views[name] = DeviceView(OPERANDS.index(name), view.address, shape, strides, view.format)
+        if experts or problem.batch > 1:
+            shape, strides = (experts or problem.batch, *shape), (operand.batch_stride, *strides)
+        return view(name, shape, strides, operand.dtype)
 
-    def vector(name: str, count: int, fmt: Format) -> None:
-        number = OPERANDS.index(name)
-        views[name] = DeviceView(number, addresses[number], (count,), (1,), fmt)
+    def vector(name: str, count: int, fmt: Format) -> DeviceView | None:
+        return view(name, (count,), (1,), fmt) if count else None
 
-    m, n, k = problem.m, problem.n, problem.k
-    matrix("a", request.a, problem.a, m, k)
-    matrix("b", request.b, problem.b, n, k // 2 if problem.sparse else k)
-    matrix("out", request.out, problem.out, m, n)
-    if request.residual is not None and problem.epilogue.residual is not None:
-        matrix("residual", request.residual, problem.epilogue.residual, m, n)
-    for name, scale, strides in (
-        ("scale_a", request.scale_a, problem.epilogue.scale_a_strides),
-        ("scale_b", request.scale_b, problem.epilogue.scale_b_strides),
-    ):
-        if scale.view is not None:
-            views[name] = _scale_view(name, scale, strides, problem)
-    for name, view in (("bias", request.bias), ("scale_out", request.scale_out)):
-        if view is not None:
-            vector(name, view.shape[0], view.format)
-    if problem.promote and "scale_a" not in views:
+    def scale(name: str, given: Scale, rows: int, steps: tuple[int, int, int]) -> Memory | None:
+        """A vector, or one for each row of A or column of B (or block of them) and block of K."""
+        if given.view is None:
+            return None
+        if given.swizzled:
+            return vector(name, prod(given.view.shape), u8)
+        if given.form in ("tensor", "row"):
+            size = 1 if given.form == "tensor" else rows
+            if size > 1 and steps[1] != 1:
+                raise LanewiseError(f"{name} is not contiguous: pass a contiguous copy of it")
+            return vector(name, size, f32)
+        if given.block_format is not None:
+            shape = rows, -(-problem.k // given.block_format.block)
+            return view(name, shape, given.strides[1:], u8)
+        shape = rows if name == "scale_a" else -(-rows // BLOCK), -(-problem.k // BLOCK)
+        return view(name, shape, steps[1:], f32)
+
+    (m, n, k), epilogue = (problem.m, problem.n, problem.k), problem.epilogue
+    scales = (
+        scale("scale_a", request.scale_a, m, epilogue.scale_a_strides),
+        scale("scale_b", request.scale_b, n, epilogue.scale_b_strides),
+    )
+    if problem.promote and scales[0] is None:
         # Sums that are promoted without scales: pointers that no kernel reads.
-        aligned = request.a.address & -16
-        views["scale_a"] = views["scale_b"] = DeviceView(0, aligned, (1, 1), (1, 1), f32)
-    if size:
-        vector("workspace", size, u8)
-    if request.metadata is not None:
-        vector("metadata", request.metadata.shape[0], s32)
-    if request.bounds is not None:
-        for name in ("ends",) if problem.consecutive else ("starts", "ends"):
-            vector(name, problem.experts, s32)
-    return views
-
-
-def _scale_view(name: str, scale: Scale, strides: tuple[int, int, int], problem: Problem) -> DeviceView:
-    """Return a scale as kernels take it: a vector, or blocks as (rows, K) of A and (K, columns) of B."""
-    view = scale.view
-    assert view is not None
-    number = OPERANDS.index(name)
-    if scale.swizzled:
-        return DeviceView(number, view.address, (prod(view.shape),), (1,), u8)
-    if scale.block_format is not None:
-        factors = -(-problem.k // scale.block_format.block)
-        _, across, along = scale.strides
-        if name == "scale_a":
-            return DeviceView(number, view.address, (problem.m, factors), (across, along), u8)
-        return DeviceView(number, view.address, (factors, problem.n), (along, across), u8)
-    if scale.form == "block":
-        blocks = -(-problem.k // BLOCK)
-        if name == "scale_a":
-            return DeviceView(number, view.address, (problem.m, blocks), (strides[1], strides[2]), f32)
-        wide = -(-problem.n // BLOCK)
-        return DeviceView(number, view.address, (blocks, wide), (strides[2], strides[1]), f32)
-    size = 1 if scale.form == "tensor" else (problem.m if name == "scale_a" else problem.n)
-    if size > 1 and strides[1] != 1:
-        raise LanewiseError(f"{name} is not contiguous: pass a contiguous copy of it")
-    return DeviceView(number, view.address, (size,), (1,), f32)
+        scales = (device_view(0, request.a.address & -16, (1, 1), (1, 1), f32),) * 2
+    bias, scale_out, metadata = request.bias, request.scale_out, request.metadata
+    bounds = problem.experts if request.bounds is not None else 0
+    return Pointers(
+        matrix("a", problem.a, m, k),
+        matrix("b", problem.b, n, k // 2 if problem.sparse else k, problem.experts),
+        matrix("out", problem.out, m, n),
+        None if bias is None else vector("bias", bias.shape[0], bias.format),
+        None if epilogue.residual is None else matrix("residual", epilogue.residual, m, n),
+        *scales,
+        None if scale_out is None else vector("scale_out", 1, f32),
+        request.alpha,
+        request.beta,
+        vector("workspace", workspace_bytes, u8),
+        vector("starts", 0 if problem.consecutive else bounds, s32),
+        vector("ends", bounds, s32),
+        None if metadata is None else vector("metadata", metadata.shape[0], s32),
+    )
 
 
 def operand_addresses(request: Request, workspace: object) -> list[int]:
@@ -354,10 +341,7 @@ def _without_terms(
     k = 128
     zeros = [empty(request.a, shape, request.a.format) for shape in ((problem.m, k), (problem.n, k))]
     for matrix in zeros:
-        if request.a.library == "torch":
-            matrix.zero_()
-        else:
-            matrix.fill(0)
+        matrix[...] = 0
     a, b = (view_of(array, "a") for array in zeros)
     request.a, request.b, request.metadata = a, b, None
     filled = replace(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 from lanewise import lang as lw
 from lanewise.formats import Format, f32
@@ -13,8 +12,7 @@ from lanewise.linalg.kernels.attention.consumer import Consumer
 from lanewise.linalg.kernels.attention.sizes import Sizes, Tile, tile_of
 from lanewise.linalg.kernels.attention.tile_scheduler import QueryTiles
 from lanewise.linalg.kernels.attention.traits import ROWS, WARPGROUP, Traits, boxes
-from lanewise.linalg.kernels.family import Launch
-from lanewise.tensor_maps import tensor_map
+from lanewise.linalg.kernels.family import Launch, launch
 
 
 @lw.device
@@ -118,17 +116,11 @@ def launch_of(
     `counter` is a word that is zero, as `QueryTiles` has it.
     """
     T = traits
-    swizzle: Any = f"{T.line}B"
-    rows = (T.tile.queries, T.tile.keys, T.tile.keys, ROWS)
-    maps = (
-        tensor_map(array, (1, 1, count, T.width), swizzle=swizzle)
-        for array, count in zip(arrays, rows, strict=True)
-    )
     blocks = -(-sizes.queries // T.tile.queries) * sizes.batch * sizes.heads
     if T.tile.persistent:
         blocks = min(blocks, multiprocessors)
     arguments = (
-        *maps, 0 if lse is None else lse, 0 if counter is None else counter, sizes.queries, sizes.keys,
-        sizes.batch, sizes.heads, sizes.heads // sizes.key_heads, scale,
+        *arrays, lse, counter, sizes.queries, sizes.keys, sizes.batch,
+        sizes.heads, sizes.heads // sizes.key_heads, scale,
     )  # fmt: skip
-    return Launch(compiled(T)[blocks, T.threads, T.shared_bytes], arguments)
+    return launch(compiled(T)[blocks, T.threads, T.shared_bytes], arguments)

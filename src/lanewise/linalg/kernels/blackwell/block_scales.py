@@ -22,7 +22,7 @@ from lanewise.lang.frontend.kernel import Kernel
 from lanewise.lang.matrix.tensor_memory import TmemMatrix
 from lanewise.lang.memory.array import Array
 from lanewise.layout import Layout
-from lanewise.linalg.arrays import Memory, Pointers, flat
+from lanewise.linalg.arrays import Memory, Pointers
 from lanewise.linalg.block_scaling import (
     BLOCK_FORMATS,
     SWIZZLED,
@@ -32,7 +32,7 @@ from lanewise.linalg.block_scaling import (
     swizzled_bytes,
 )
 from lanewise.linalg.kernels.blackwell.traits import FACTOR_COLUMNS, BlackwellTraits
-from lanewise.linalg.kernels.family import Launch
+from lanewise.linalg.kernels.family import Launch, launch
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.sum_order import stored_bits
 
@@ -143,12 +143,9 @@ def prepare(problem: Problem, pointers: Pointers, workspace: Memory | None) -> t
         size = _packed_bytes(problem, rows)
         if size:
             operand: Operand = getattr(problem, name)
-            given = getattr(pointers, name)
-            source = given if name == "a" else given.swapaxes(-1, -2)
             target = workspace[offset : offset + size]
-            launches.append(_packing_launch(problem, source, operand.leading, target, rows))
-            made = target.reshape(rows, _packed_row(problem))
-            pointers = replace(pointers, **{name: made if name == "a" else made.swapaxes(-1, -2)})
+            launches.append(_packing_launch(problem, getattr(pointers, name), operand.leading, target, rows))
+            pointers = replace(pointers, **{name: target.reshape(rows, _packed_row(problem))})
             offset += size
     for name, rows, steps in (
         ("scale_a", problem.m, problem.factor_steps[0]),
@@ -157,13 +154,12 @@ def prepare(problem: Problem, pointers: Pointers, workspace: Memory | None) -> t
         given = getattr(pointers, name)
         if steps != SWIZZLED:
             size = _factor_bytes(problem, rows)
-            plain = given if name == "scale_a" else given.swapaxes(-1, -2)
             target = workspace[offset : offset + size]
-            launches.append(_swizzling_launch(plain, target, rows, _factors(problem)))
+            launches.append(_swizzling_launch(given, target, rows, _factors(problem)))
             given = target
             offset += size
         shape = -(-rows // SWIZZLED_ROWS), -(-_factors(problem) // SWIZZLED_FACTORS), SWIZZLED_BYTES // 4
-        pointers = replace(pointers, **{name: _raw(given).view(np.dtype(np.int32)).reshape(*shape)})
+        pointers = replace(pointers, **{name: given.view(np.uint8).view(np.int32).reshape(*shape)})
     return pointers, launches
 
 
@@ -192,8 +188,8 @@ def packing() -> Kernel:
 def _packing_launch(problem: Problem, source: Memory, leading: int, target: Memory, rows: int) -> Launch:
     """Return the launch that packs the rows of an operand."""
     padded = _packed_row(problem)
-    arguments = (_raw(flat(source)), target, rows, problem.k, leading, padded)
-    return Launch(packing()[-(-rows * padded // _THREADS), _THREADS], arguments)
+    arguments = (source.view(np.uint8), target, rows, problem.k, leading, padded)
+    return launch(packing()[-(-rows * padded // _THREADS), _THREADS], arguments)
 
 
 @cache
@@ -222,14 +218,7 @@ def swizzling() -> Kernel:
 def _swizzling_launch(plain: Memory, target: Memory, rows: int, factors: int) -> Launch:
     """Return the launch that swizzles the scale factors of an operand."""
     size = swizzled_bytes(rows, factors)
-    steps = plain.stride() if hasattr(plain, "stride") else plain.strides  # of bytes, which are elements
+    row, factor = plain.strides  # of bytes, which are elements
     deep = -(-factors // SWIZZLED_FACTORS)
-    is_ordered = int(steps[0]) >= int(steps[1])
-    source = flat(plain if is_ordered else plain.swapaxes(-1, -2))
-    arguments = (_raw(source), target, rows, factors, int(steps[0]), int(steps[1]), deep, size)
-    return Launch(swizzling()[-(-size // _THREADS), _THREADS], arguments)
-
-
-def _raw(array: Memory) -> Memory:
-    """Return memory as bytes."""
-    return array.view(np.uint8) if isinstance(array, np.ndarray) else array
+    arguments = (plain.view(np.uint8), target, rows, factors, row, factor, deep, size)
+    return launch(swizzling()[-(-size // _THREADS), _THREADS], arguments)

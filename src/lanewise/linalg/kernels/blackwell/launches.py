@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from lanewise.formats import tf32
 from lanewise.lang.frontend.kernel import Kernel
-from lanewise.linalg.arrays import COUNTER_BYTES, Pointers, flat
-from lanewise.linalg.kernels.blackwell.block_scales import ScaleFactors, prepare, prepared_bytes
-from lanewise.linalg.kernels.blackwell.kernel import compiled, operand_tiles
-from lanewise.linalg.kernels.blackwell.traits import ROWS, THREADS, BlackwellTraits, traits_of
+from lanewise.linalg.arrays import COUNTER_BYTES, Memory, Pointers
+from lanewise.linalg.kernels.blackwell.block_scales import prepare, prepared_bytes
+from lanewise.linalg.kernels.blackwell.kernel import compiled
+from lanewise.linalg.kernels.blackwell.traits import ROWS, THREADS, traits_of
 from lanewise.linalg.kernels.copies.launches import copied, loaded, require_copies
 from lanewise.linalg.kernels.copies.launches import workspace_bytes as copy_bytes
-from lanewise.linalg.kernels.family import (
-    Launch,
-    block_scale_strides,
-    epilogue_arguments,
-    rows_of_operands,
-)
+from lanewise.linalg.kernels.family import Launch, arguments_of, launch
 from lanewise.linalg.orientation import oriented, oriented_launch
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.problem import Problem
-
-if TYPE_CHECKING:
-    from lanewise.ptx.tensor_maps import TensorMap
 
 
 def kernel(problem: Problem, plan: Plan) -> Kernel:
@@ -63,39 +53,10 @@ def launches(
     tiles = -(-problem.m // (ROWS * traits.pair)) * -(-problem.n // traits.bn) * problem.batch
     at_once = (multiprocessors or GPUS[plan.arch].multiprocessors) // traits.pair
     blocks = min(tiles, max(1, at_once)) * traits.pair
-    strides = block_scale_strides(pointers) if traits.scaled_by_blocks else (0, 0, 0, 0)
-    # scale factors of block-scaled formats are loaded by TMA; the epilogue has none
-    finish = replace(pointers, scale_a=None, scale_b=None) if traits.block_format else pointers
-    arguments = (
-        *tensor_maps(traits, pointers), *factor_maps(traits, pointers),
-        flat(pointers.out.swapaxes(-1, -2) if traits.transposed else pointers.out),
-        problem.m, problem.n, problem.k, problem.batch, plan.group,
-        problem.out.leading, problem.out.batch_stride,
-        *epilogue_arguments(problem, finish, block_strides=strides), problem.folded_rows,
-    )  # fmt: skip
-    return [*made, Launch(compiled(traits)[blocks, THREADS, traits.shared_bytes], arguments)]
-
-
-def tensor_maps(traits: BlackwellTraits, pointers: Pointers) -> tuple[TensorMap, TensorMap]:
-    """Return the tensor maps of A and B."""
-    from lanewise.tensor_maps import tensor_map
-
-    T = traits
-    planes = (T.planes,) if T.batched else ()
-    tile_a, tile_b = operand_tiles(T)
-    dtype = "tf32" if T.a is tf32 else None
-    rows_a, rows_b = rows_of_operands(T.problem, pointers)
-    return (
-        tensor_map(rows_a, (*planes, *tile_a.box), swizzle="128B", dtype=dtype),
-        tensor_map(rows_b, (*planes, *tile_b.box), swizzle="128B", dtype=dtype),
-    )
-
-
-def factor_maps(traits: BlackwellTraits, pointers: Pointers) -> tuple[TensorMap | int, TensorMap | int]:
-    """Return the tensor maps of scale factors; null if there are none."""
-    from lanewise.tensor_maps import tensor_map
-
-    if traits.block_format is None:
-        return 0, 0
-    box = ScaleFactors(traits).box
-    return tensor_map(pointers.scale_a, box), tensor_map(pointers.scale_b, box)
+    factors: tuple[Memory | None, Memory | None] = (None, None)
+    if traits.block_format:  # scale factors of block-scaled formats are loaded by TMA; the epilogue has none
+        factors = pointers.scale_a, pointers.scale_b
+        pointers = replace(pointers, scale_a=None, scale_b=None)
+    arguments = arguments_of(problem, pointers, plan.group)
+    arguments["factors_a"], arguments["factors_b"] = factors
+    return [*made, launch(compiled(traits)[blocks, THREADS, traits.shared_bytes], arguments)]

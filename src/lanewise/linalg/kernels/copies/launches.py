@@ -6,7 +6,6 @@ copy to a workspace, with rows padded to 128 bytes, runs at the speed of memory.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,7 @@ from lanewise.errors import LanewiseError
 from lanewise.formats import bf16
 from lanewise.linalg.arrays import COUNTER_BYTES, Memory, Pointers, flat
 from lanewise.linalg.kernels.copies.kernels import CHUNKS_EACH, THREADS, Kind, copying, division, tiles_of
-from lanewise.linalg.kernels.family import Launch
+from lanewise.linalg.kernels.family import Launch, launch
 from lanewise.linalg.operand_copies import needs_copy, needs_transpose
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Operand, Problem
@@ -60,7 +59,7 @@ class Copy:
 
     def view(self, workspace: Memory, offset: int, like: Memory) -> Memory:
         """Return the copy in the workspace as an array of the operand's shape."""
-        part = workspace[offset : offset + self.bytes].view(_bf16(like) if self.planes > 1 else like.dtype)
+        part = workspace[offset : offset + self.bytes].view(bf16.dtype if self.planes > 1 else like.dtype)
         whole = part.reshape(self.batch * self.planes, self.new_lines, self.padded)
         view: Memory = whole[:, :, : self.new_length]
         if self.planes > 1:  # those of all matrices of the batch, one after the other
@@ -68,7 +67,7 @@ class Copy:
         if like.ndim == 2:
             view = view[0]
         elif self.batch == 1 and like.shape[0] > 1:
-            view = _repeated(view, like.shape[0])
+            view = np.broadcast_to(view, (like.shape[0], *view.shape[1:]), subok=True)
         return view
 
     @property
@@ -107,8 +106,8 @@ class Copy:
     def arguments(self, array: Memory, target: Memory) -> tuple[object, ...]:
         """Return what the kernel gets of it: `array` has the lines, `target` is its part of the workspace."""
         source, into = flat(array), flat(target)
-        if self.planes == 1:
-            source, into = _words(source, self.size), _words(into, self.size)
+        if self.planes == 1:  # the kernel copies words
+            source, into = (memory.view(f"u{self.size}") for memory in (source, into))
         return (
             source, into, self.lines, self.length, self.operand.leading, self.padded,
             self.operand.batch_stride, self.new_lines * self.padded, self.batch,
@@ -159,13 +158,11 @@ def copied(problem: Problem, plan: Plan, pointers: Pointers) -> tuple[Problem, P
     for name, copy in zip("ab", copies(problem, plan), strict=True):
         if copy is None:
             continue
-        # lines of a K-major A are its rows, those of a K-major B its columns
-        before, after = (matrix.k_major == (name == "a") for matrix in (copy.operand, copy.result))
         array: Memory = getattr(pointers, name)
-        lines = array if before else array.swapaxes(-1, -2)
+        lines = array if copy.operand.k_major else array.swapaxes(-1, -2)
         target = copy.view(workspace, offset, lines)
         jobs.append((copy, copy.arguments(lines, target)))
-        made[name] = target if after else target.swapaxes(-1, -2)
+        made[name] = target if copy.result.k_major else target.swapaxes(-1, -2)
         offset += -(-copy.bytes // _ROW) * _ROW
     return loaded(problem, plan), replace(pointers, **made), copy_launch(jobs)
 
@@ -177,25 +174,4 @@ def copy_launch(jobs: list[tuple[Copy, tuple[object, ...]]]) -> Launch:
     if len(jobs) > 1:
         arguments.append(blocks[0])
     kernel = copying(*(copy.kind for copy, _ in jobs))
-    return Launch(kernel[sum(blocks), THREADS], tuple(arguments))
-
-
-def _bf16(like: Memory) -> object:
-    """Return bf16 as the library of an array has it."""
-    if type(like).__module__ == "torch":
-        return sys.modules["torch"].bfloat16
-    return bf16.dtype
-
-
-def _repeated(array: Any, count: int) -> Any:
-    """Return an array with its first axis of 1 repeated by a stride of 0."""
-    if hasattr(array, "expand"):
-        return array.expand(count, *array.shape[1:])
-    return np.broadcast_to(array, (count, *array.shape[1:]))
-
-
-def _words(array: Memory, size: int) -> Memory:
-    """Return an array, or a view of its elements as words of their size, for a kernel that only copies."""
-    if isinstance(array, np.ndarray):
-        return array.view({1: np.uint8, 2: np.uint16, 4: np.uint32}[size])
-    return array
+    return launch(kernel[sum(blocks), THREADS], arguments)

@@ -31,7 +31,7 @@ class BlockScales:
         memory, stages = SharedMemory(traits), traits.plan.stages
         per_stage = memory.scale_bytes // stages // 4  # first those of columns, which are read as pairs
         layout = Layout((per_stage, stages), (1, per_stage))
-        self.array = lw.dynamic_shared(f32, layout, offset=memory.scales_offset)
+        self.array = lw.dynamic_shared(f32, layout, offset=memory.offsets["scales"])
 
     @lw.device
     def copy(self, pipeline, tiles, steps, place) -> None:

@@ -57,7 +57,7 @@ class TileEpilogue:
             shape = (traits.store_columns, len(traits.column_terms), traits.consumers)
             strides = (1, traits.store_columns, traits.store_columns * len(traits.column_terms))
             layout = Layout(shape, strides)
-            self.terms = lw.dynamic_shared(f32, layout, offset=self.memory.terms_offset)
+            self.terms = lw.dynamic_shared(f32, layout, offset=self.memory.offsets["terms"])
         self.factor: Scalar | None = None
         if traits.problem.epilogue.scale_b is not None and "factor" not in traits.column_terms:
             self.factor = given.scale_b[0]

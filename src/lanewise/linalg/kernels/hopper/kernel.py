@@ -8,12 +8,15 @@ and `epilogue.py`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from lanewise import lang as lw
 from lanewise.formats import f32, s32
 from lanewise.lang.frontend.kernel import Kernel
+from lanewise.lang.memory.pointer import Pointer
+from lanewise.lang.trace.scalar import Scalar
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.hopper.block_scales import COPYING, BlockScales
 from lanewise.linalg.kernels.hopper.consumer import Consumer
@@ -22,6 +25,7 @@ from lanewise.linalg.kernels.hopper.limits import require_possible
 from lanewise.linalg.kernels.hopper.operand_tiles import operand_tiles
 from lanewise.linalg.kernels.hopper.producer import Producer, clear_rest
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
+from lanewise.linalg.kernels.hopper.sparse import SparseConsumer, SparseProducer, metadata_array
 from lanewise.linalg.kernels.hopper.split_k import SplitInCluster, SplitInWorkspace
 from lanewise.linalg.kernels.hopper.tile_scheduler import (
     GroupedTiles,
@@ -124,18 +128,97 @@ def epilogue_of(traits: Traits, C, given, own, N, leading) -> TileEpilogue:
     return kind(traits, C, given, own, N, leading)
 
 
+@dataclass
+class OfSomeKernels:
+    """What kernels have beside operands, sizes and epilogue: traced pointers and numbers; few read them."""
+
+    #: Of experts: where the rows of each begin and end, their number, whether the rest is cleared.
+    starts: Pointer | None = None
+    ends: Pointer | None = None
+    experts: Scalar | None = None
+    clears_rest: Scalar | None = None
+    #: Of a K that clusters share: counters, and the memory of sums.
+    counters: Pointer | None = None
+    sums: Pointer | None = None
+    #: Of an A that is split in registers: its strides.
+    a_strides: tuple[Scalar, ...] = ()
+    #: Of a sparse A: its metadata, and the words of a stage.
+    metadata: Pointer | None = None
+    stage_words: Scalar | None = None
+
+
+@lw.device
+def compute(T, maps, sizes, group, given, leading, strides, more) -> None:
+    """Compute a block's tiles: each warp has a role. `strides` are those of a batch: of result, residual."""
+    (A, B, C), (M, N, K, batch) = maps, sizes
+    thread = lw.thread_idx.x
+    role = lw.shfl_sync(thread // WARPGROUP, 0)  # the same in a warp, and the compiler knows
+    place = Place(T)
+    pipeline = lw.Pipeline(
+        T.plan.stages, bytes=SharedMemory(T).loaded_bytes, consumers=T.releases * T.multicasting
+    )
+    split = SplitInCluster(T) if T.plan.split > 1 else None
+    if T.plan.gather:
+        lw.launch_dependents()
+    begin(T, pipeline, split, maps, thread, role)
+    M = lw.assume(M, nonnegative=True)
+    N = lw.assume(N, nonnegative=True)
+    experts = (more.starts, more.ends, more.experts)
+    tiles, first_step, steps = scheduled(T, place, (M, N, K, batch), group, experts)
+    block_scales = BlockScales(T, given, M, N) if T.scaled_by_blocks else None
+    held = metadata_array(T) if T.problem.sparse else None
+    if role == 0:
+        if T.moves_registers:
+            lw.setmaxnreg_dec(REGISTERS[T.consumers][0])
+        if (thread < 32) & lw.elect_one():
+            producer = (SparseProducer if T.problem.sparse else Producer)(T, pipeline, tiles, (A, B), place)
+            if T.problem.sparse:
+                producer.held, producer.metadata, producer.stage_words = held, more.metadata, more.stage_words
+            producer.run(first_step, steps)
+        if T.grouped:  # noqa: SIM102, decided while tracing
+            if (thread >= 32) & (more.clears_rest != 0):
+                clear_rest(T, tiles, C, M, N, leading)
+        if T.scaled_by_blocks:  # noqa: SIM102, decided while tracing
+            if (thread >= 32) & (thread < 32 + COPYING):
+                block_scales.copy(pipeline, tiles, steps, place)
+        if T.plan.splits_a:  # noqa: SIM102, decided while tracing
+            if (thread >= 32) & (T.threads_load_a | ((thread < 64) & lw.elect_one())):
+                tile_a, all_steps = operand_tiles(T)[0], (first_step, steps)
+                tile_a.run(T, pipeline, tiles, place, A, (M, K), more.a_strides, all_steps)
+        if T.store is Store.IDLE_WARPS:  # noqa: SIM102, decided while tracing
+            if thread >= LOADING:
+                IdleWarpStores(T, C, N, M, leading, strides[0]).run(tiles, place)
+    else:
+        if T.moves_registers:
+            lw.setmaxnreg_inc(REGISTERS[T.consumers][1])
+        consumer = (SparseConsumer if T.problem.sparse else Consumer)(
+            T, role - 1, pipeline, tiles, steps, place
+        )
+        consumer.metadata = held
+        consumer.epilogue = epilogue_of(T, C, given, role - 1, N, leading)
+        consumer.split_in_cluster, consumer.block_scales = split, block_scales
+        if T.plan.groups > 1:
+            consumer.split_in_workspace = SplitInWorkspace(T, more.counters, more.sums)
+        consumer.run(M, strides)
+    lw.syncwarp()
+    if T.plan.split > 1 and T.multicasting == 1:  # noqa: SIM102, decided while tracing
+        if role == 0:
+            lw.cluster.wait()  # consumers have done so before they sent their sums
+    if T.cluster_size > 1 and (T.promotes or not T.one_tile):
+        leave_together()
+
+
 @cache
 def compiled(traits: Traits) -> Kernel:
     """Return the kernel for some constants."""
     require_possible(traits)
     T = traits
     of_a, of_b, of_c = parameter_types(T)
-    tile_a, _ = operand_tiles(T)
     bias_dtype, residual_dtype = T.problem.epilogue.added_dtypes
     of_sums = lw.i32 if T.problem.sums is s32 else f32
-    stage_bytes = SharedMemory(T).loaded_bytes
+    options = {"max_threads": T.threads, "min_blocks": 1, "cluster": T.launched_in}
 
-    @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.launched_in)
+    @lw.kernel(**options)
     def warpgroup(
         A: of_a, B: of_b, C: of_c,
         M: lw.i32, N: lw.i32, K: lw.i32, batch: lw.i32, group: lw.i32, leading: lw.i64, stride: lw.i64,
@@ -147,53 +230,28 @@ def compiled(traits: Traits) -> Kernel:
         clears_rest: lw.i32, folded_rows: lw.i32,
         counters: lw.Ptr[lw.i32], sums: lw.Ptr[of_sums, 16], a_leading: lw.i64, a_stride: lw.i64,
     ):  # fmt: skip
-        thread = lw.thread_idx.x
-        role = lw.shfl_sync(thread // WARPGROUP, 0)  # the same in a warp, and the compiler knows
-        place = Place(T)
-        pipeline = lw.Pipeline(T.plan.stages, bytes=stage_bytes, consumers=T.releases * T.multicasting)
-        split = SplitInCluster(T) if T.plan.split > 1 else None
-        if T.plan.gather:
-            lw.launch_dependents()
-        begin(T, pipeline, split, (A, B, C), thread, role)
-        M = lw.assume(M, nonnegative=True)
-        N = lw.assume(N, nonnegative=True)
-        tiles, first_step, steps = scheduled(T, place, (M, N, K, batch), group, (starts, ends, experts))
         given = EpilogueValues(
             alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
             (scale_row, scale_row_k, scale_column, scale_column_k), folded_rows,
         )  # fmt: skip
-        block_scales = BlockScales(T, given, M, N) if T.scaled_by_blocks else None
-        if role == 0:
-            if T.moves_registers:
-                lw.setmaxnreg_dec(REGISTERS[T.consumers][0])
-            if (thread < 32) & lw.elect_one():
-                Producer(T, pipeline, tiles, (A, B), place).run(first_step, steps)
-            if T.grouped:  # noqa: SIM102, decided while tracing
-                if (thread >= 32) & (clears_rest != 0):
-                    clear_rest(T, tiles, C, M, N, leading)
-            if T.scaled_by_blocks:  # noqa: SIM102, decided while tracing
-                if (thread >= 32) & (thread < 32 + COPYING):
-                    block_scales.copy(pipeline, tiles, steps, place)
-            if T.plan.splits_a:  # noqa: SIM102, decided while tracing
-                if (thread >= 32) & (T.threads_load_a | ((thread < 64) & lw.elect_one())):
-                    strides, all_steps = (a_leading, a_stride), (first_step, steps)
-                    tile_a.run(T, pipeline, tiles, place, A, (M, K), strides, all_steps)
-            if T.store is Store.IDLE_WARPS:  # noqa: SIM102, decided while tracing
-                if thread >= LOADING:
-                    IdleWarpStores(T, C, N, M, leading, stride).run(tiles, place)
-        else:
-            if T.moves_registers:
-                lw.setmaxnreg_inc(REGISTERS[T.consumers][1])
-            consumer = Consumer(T, role - 1, pipeline, tiles, steps, place)
-            consumer.epilogue = epilogue_of(T, C, given, role - 1, N, leading)
-            consumer.split_in_cluster, consumer.block_scales = split, block_scales
-            consumer.split_in_workspace = SplitInWorkspace(T, counters, sums) if T.plan.groups > 1 else None
-            consumer.run(M, (stride, residual_stride))
-        lw.syncwarp()
-        if T.plan.split > 1 and T.multicasting == 1:  # noqa: SIM102, decided while tracing
-            if role == 0:
-                lw.cluster.wait()  # consumers have done so before they sent their sums
-        if T.cluster_size > 1 and (T.promotes or not T.one_tile):
-            leave_together()
+        more = OfSomeKernels(starts, ends, experts, clears_rest, counters, sums, (a_leading, a_stride))
+        sizes, strides = (M, N, K, batch), (stride, residual_stride)
+        compute(T, (A, B, C), sizes, group, given, leading, strides, more)
 
-    return warpgroup
+    @lw.kernel(**options)
+    def sparse_warpgroup(
+        A: of_a, B: of_b, C: of_c, metadata: lw.Ptr[lw.i32, 16],
+        M: lw.i32, N: lw.i32, K: lw.i32, stage_words: lw.i64, group: lw.i32, leading: lw.i64,
+        bias: lw.Ptr[bias_dtype], residual: lw.Ptr[residual_dtype],
+        residual_row: lw.i64, residual_column: lw.i64,
+        scale_a: lw.Ptr[f32], scale_b: lw.Ptr[f32], scale_out: lw.Ptr[f32], alpha: f32, beta: f32,
+        folded_rows: lw.i32,
+    ):  # fmt: skip
+        given = EpilogueValues(
+            alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
+            folded_rows=folded_rows,
+        )  # fmt: skip
+        more = OfSomeKernels(metadata=metadata, stage_words=stage_words)
+        compute(T, (A, B, C), (M, N, K, None), group, given, leading, (0, 0), more)
+
+    return sparse_warpgroup if T.problem.sparse else warpgroup

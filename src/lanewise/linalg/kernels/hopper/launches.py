@@ -7,37 +7,29 @@ both it computes, the product or its transpose, is the plan's `swap`.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from math import prod
+from typing import Any
 
 import numpy as np
 
 from lanewise.errors import LanewiseError
-from lanewise.formats import s32, tf32
+from lanewise.formats import s32
 from lanewise.isa.multiprocessor import LARGEST_GRID
 from lanewise.lang.frontend.kernel import Kernel
-from lanewise.linalg.arrays import COUNTER_BYTES, Memory, Pointers, flat
+from lanewise.linalg.arrays import COUNTER_BYTES, Pointers, batch_of_one
 from lanewise.linalg.kernels.copies.launches import copied, loaded, require_copies
 from lanewise.linalg.kernels.copies.launches import workspace_bytes as copy_bytes
-from lanewise.linalg.kernels.family import (
-    Launch,
-    block_scale_strides,
-    epilogue_arguments,
-    or_null,
-    rows_of_operands,
-)
+from lanewise.linalg.kernels.family import Launch, arguments_of, launch
 from lanewise.linalg.kernels.hopper.kernel import compiled
 from lanewise.linalg.kernels.hopper.limits import require_possible
-from lanewise.linalg.kernels.hopper.operand_tiles import operand_tiles
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.split_k import workspace_bytes as sum_bytes
 from lanewise.linalg.kernels.hopper.traits import LINE, MOST_SHARED, Store, Traits, traits_of
+from lanewise.linalg.kernels.sparse.metadata import metadata_shape
 from lanewise.linalg.orientation import computes_transpose, oriented, oriented_launch
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS, resident
 from lanewise.linalg.problem import Problem
-
-if TYPE_CHECKING:
-    from lanewise.ptx.tensor_maps import TensorMap
 
 #: How many of a tile's last stages consumers multiply one after the other, by how many share a tile.
 _MOST_SKEW = {2: 4, 3: 3}
@@ -185,21 +177,25 @@ def launches(
 
 
 def _products(problem: Problem, plan: Plan, pointers: Pointers, multiprocessors: int) -> Launch:
-    """Return the launch of the products of a problem as the kernel computes it."""
-    traits, at_once = _traits_for_launch(problem, plan, multiprocessors)
-    blocks = grid(traits, problem.m, problem.n, problem.batch, at_once)
-    strides = block_scale_strides(pointers) if traits.scaled_by_blocks else (0, 0, 0, 0)
-    arguments = (
-        *tensor_maps(traits, pointers),
-        problem.m, problem.n, problem.k, problem.batch, plan.group,
-        problem.out.leading, problem.out.batch_stride,
-        *epilogue_arguments(problem, pointers, block_strides=strides),
-        or_null(pointers.starts), or_null(pointers.ends), problem.experts, int(problem.clears_rest),
-        problem.folded_rows,
-        *_split_memory(traits, problem, pointers), problem.a.leading, problem.a.batch_stride,
-    )  # fmt: skip
-    configured = compiled(traits)[blocks, traits.threads, SharedMemory(traits).total]
-    return Launch(configured, arguments, overlap=traits.after_copy)
+    """Return the launch of the products of a problem as the kernel computes it.
+
+    Of a sparse A, `pointers.a` are the values that are kept, and `pointers.metadata` says where they stood.
+    """
+    if problem.sparse:
+        T, at_once = traits_of(problem, plan), multiprocessors
+    else:
+        T, at_once = _traits_for_launch(problem, plan, multiprocessors)
+    arguments: dict[str, Any] = arguments_of(problem, pointers, plan.group)
+    arguments["counters"], arguments["sums"] = _split_memory(T, problem, pointers)
+    if problem.sparse:
+        arguments["stage_words"] = prod(metadata_shape(problem.m, problem.k, T.element_bytes)[1:])
+    if T.planes > 1 and pointers.out.ndim == 2:
+        arguments["C"] = batch_of_one(arguments["C"])
+    if plan.splits_a:
+        a = arguments["A"] if pointers.a.ndim == 3 else batch_of_one(arguments["A"])
+        arguments["A"] = a[:1] if T.repeats(T.problem.a) else a
+    blocks = grid(T, problem.m, problem.n, problem.batch, at_once)
+    return launch(compiled(T)[blocks, T.threads, SharedMemory(T).total], arguments, overlap=T.after_copy)
 
 
 def _reduction(problem: Problem, plan: Plan, pointers: Pointers) -> Launch:
@@ -207,46 +203,10 @@ def _reduction(problem: Problem, plan: Plan, pointers: Pointers) -> Launch:
     from lanewise.linalg.kernels.hopper.split_k import reduction, reduction_shape
 
     traits = traits_of(problem, replace(plan, stages=0))  # the same kernel for any number of stages
-    arguments = (
-        flat(pointers.out.swapaxes(-1, -2) if traits.transposed else pointers.out),
-        problem.m, problem.n, problem.out.leading, problem.out.batch_stride,
-        *epilogue_arguments(problem, pointers), problem.folded_rows,
-        _split_memory(traits, problem, pointers)[1],
-    )  # fmt: skip
+    arguments = arguments_of(problem, pointers)
+    arguments["sums"] = _split_memory(traits, problem, pointers)[1]
     shape = reduction_shape(traits, problem.m, problem.n, problem.batch)
-    return Launch(reduction(traits)[shape], arguments, overlap=True)
-
-
-def tensor_maps(
-    traits: Traits, pointers: Pointers
-) -> tuple[TensorMap | Memory, TensorMap, TensorMap | Memory]:
-    """Return the tensor maps of A, B and the result (the array itself if it is not stored by TMA)."""
-    from lanewise.tensor_maps import tensor_map
-
-    T, memory = traits, SharedMemory(traits)
-    lead, planes = ((1,), (T.planes,)) if T.batched else ((), ())
-    tile_a, tile_b = operand_tiles(T)
-    dtype = "tf32" if T.a is tf32 else None
-    rows_a, rows_b = rows_of_operands(T.problem, pointers)
-    rows_out = pointers.out.swapaxes(-1, -2) if T.transposed else pointers.out
-    if T.planes > 1 and rows_out.ndim == 2:
-        rows_out = rows_out[None]
-    of_out = flat(rows_out)
-    if T.store is Store.TMA:
-        swizzle: Any = f"{memory.box_swizzle}B" if memory.box_swizzle else "none"
-        of_out = tensor_map(rows_out, (*lead, memory.box_rows, memory.box_columns), swizzle=swizzle)
-    swizzle_a: Any = f"{tile_a.line}B"
-    of_a = () if T.grouped else planes
-    if T.threads_load_a:
-        return flat(rows_a), tensor_map(rows_b, (*planes, *tile_b.box), swizzle="128B", dtype=dtype), of_out
-    if T.plan.splits_a:
-        of_a, rows_a = lead, rows_a[None] if rows_a.ndim == 2 else rows_a
-        rows_a = rows_a[:1] if T.repeats(T.problem.a) else rows_a
-    return (
-        tensor_map(rows_a, (*of_a, *tile_a.box), swizzle=swizzle_a, dtype=dtype),
-        tensor_map(rows_b, (*planes, *tile_b.box), swizzle="128B", dtype=dtype),
-        of_out,
-    )
+    return launch(reduction(traits)[shape], arguments, overlap=True)
 
 
 def _traits_for_launch(problem: Problem, plan: Plan, multiprocessors: int) -> tuple[Traits, int]:
@@ -259,6 +219,8 @@ def _traits_for_launch(problem: Problem, plan: Plan, multiprocessors: int) -> tu
 
 def require_kernel(problem: Problem, plan: Plan) -> None:
     """Raise the error that a launch would raise if there is no kernel of a plan for a problem."""
+    if plan.family == "sparse":
+        raise LanewiseError("plans of family 'sparse' are for products with a b of lw.sparsify")
     traits, _ = _traits_for_launch(
         oriented(loaded(problem, plan), plan), plan, GPUS[plan.arch].multiprocessors
     )
@@ -291,7 +253,5 @@ def _split_memory(traits: Traits, problem: Problem, pointers: Pointers) -> tuple
     size = sum_bytes(traits, problem.m, problem.n, problem.batch)
     assert pointers.workspace is not None
     end = len(pointers.workspace) // 128 * 128  # copies lie before it
-    parts = pointers.workspace[:COUNTER_BYTES], pointers.workspace[end - size : end]
-    if isinstance(parts[0], np.ndarray):
-        return parts[0].view(np.int32), parts[1].view(np.int32 if problem.sums is s32 else np.float32)
-    return parts
+    sums = np.int32 if problem.sums is s32 else np.float32
+    return pointers.workspace[:COUNTER_BYTES].view(np.int32), pointers.workspace[end - size : end].view(sums)

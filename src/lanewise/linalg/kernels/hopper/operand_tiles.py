@@ -31,7 +31,8 @@ def operand_tiles(traits: Traits) -> tuple[Any, OperandTile]:
     across, along = plan.cluster
     l2_a, l2_b = list(plan.l2 or "--")
     depth = T.bk // 2 if T.problem.sparse else T.bk
-    of_b = OperandTile(T, T.b, (T.bn, T.bk), T.problem.b.k_major, across, SharedMemory(T).b_offset, l2_b)
+    offset = SharedMemory(T).offsets["b"]
+    of_b = OperandTile(T, T.b, (T.bn, T.bk), T.problem.b.k_major, across, offset, l2_b)
     if plan.splits_a:
         return SplitTile(T), of_b
     return OperandTile(T, T.a, (T.bm, depth), T.problem.a.k_major, along, 0, l2_a), of_b

@@ -8,6 +8,7 @@ is one or several boxes, the unit that TMA stores.
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import accumulate
 from math import gcd
 
 from lanewise.layout import Swizzle
@@ -100,43 +101,22 @@ class SharedMemory:
         return split * T.consumers * T.consumer_rows // ROWS * T.store_columns // 2 * WARPGROUP * 4
 
     @cached_property
+    def offsets(self) -> dict[str, int]:
+        """Where each part begins, one behind the other, and where the last one ends, "total"."""
+        T, stages = self.traits, self.traits.plan.stages
+        stored = T.store is not Store.REGISTERS and not T.plan.gather
+        parts = {
+            "a": stages * self.a_bytes, "b": stages * self.b_bytes,
+            "metadata": stages * (self.stage_bytes - self.a_bytes - self.b_bytes),
+            "results": self.buffers * T.consumers * self.subtile_bytes if stored else 0,
+            "terms": self.term_bytes, "scales": self.scale_bytes, "exchange": self.exchange_bytes,
+        }  # fmt: skip
+        return dict(zip((*parts, "total"), accumulate(parts.values(), initial=0), strict=True))
+
+    @property
     def total(self) -> int:
         """All dynamic shared memory of a block."""
-        T = self.traits
-        results = T.store is not Store.REGISTERS and not T.plan.gather
-        bytes_ = self.buffers * T.consumers * self.subtile_bytes if results else 0
-        others = self.term_bytes + self.scale_bytes + self.exchange_bytes
-        return T.plan.stages * self.stage_bytes + bytes_ + others
-
-    @property
-    def b_offset(self) -> int:
-        """Where stages of B begin, behind those of A."""
-        return self.traits.plan.stages * self.a_bytes
-
-    @property
-    def metadata_offset(self) -> int:
-        """Where metadata of a sparse A begins."""
-        return self.traits.plan.stages * (self.a_bytes + self.b_bytes)
-
-    @property
-    def results_offset(self) -> int:
-        """Where the results of the first consumer begin."""
-        return self.traits.plan.stages * self.stage_bytes
-
-    @property
-    def terms_offset(self) -> int:
-        """Where the terms of columns begin."""
-        return self.scales_offset - self.term_bytes
-
-    @property
-    def scales_offset(self) -> int:
-        """Where block scales begin."""
-        return self.exchange_offset - self.scale_bytes
-
-    @property
-    def exchange_offset(self) -> int:
-        """Where the sums of other blocks begin."""
-        return self.total - self.exchange_bytes
+        return self.offsets["total"]
 
     # results: boxes and subtiles ----------------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ class SplitInCluster:
                 (4, WARPGROUP, self.slots // 4, self.blocks, split, T.consumers),
                 (1, 4, 4 * WARPGROUP, self.slots * WARPGROUP, per_part, per_part * split),
             ),
-            offset=SharedMemory(T).exchange_offset,
+            offset=SharedMemory(T).offsets["exchange"],
         )
         self.ready, self.free = lw.mbarrier(T.consumers), lw.mbarrier(T.consumers)
 

@@ -45,7 +45,7 @@ def staged_results(traits: Traits, boxes: bool = False) -> Any:
         layout = Layout(layout.shape[:2] + layout.shape[3:], layout.stride[:2] + layout.stride[3:])
     bits = _SWIZZLE_BITS.get(wide * size, 0)
     swizzle = Swizzle(bits, 4 - (size.bit_length() - 1), 3) if bits else None
-    return lw.dynamic_shared(traits.out, layout, swizzle=swizzle, offset=memory.results_offset)
+    return lw.dynamic_shared(traits.out, layout, swizzle=swizzle, offset=memory.offsets["results"])
 
 
 @lw.device

@@ -8,7 +8,7 @@ by TMA, weights and scales by bulk copies. Blocks of a cluster sum parts of K, w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -18,15 +18,16 @@ from lanewise.isa import Instruction, instruction
 from lanewise.isa.multiprocessor import multiprocessor
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.layout import Layout
-from lanewise.linalg.kernels.family import Launch, residual_strides
+from lanewise.linalg.arrays import Pointers
+from lanewise.linalg.kernels.family import Launch, arguments_of, launch
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.hopper.shared_memory import line_swizzle
 from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, GROUP_STEP, TILE_WORDS
 from lanewise.linalg.kernels.int4.plans import Tile
+from lanewise.linalg.kernels.tile_traits import compiled_in
 from lanewise.linalg.kernels.warp.epilogue import finished_sum
-from lanewise.linalg.problem import Operand, Problem
+from lanewise.linalg.problem import Problem
 from lanewise.linalg.sum_order import wgmma_name
-from lanewise.tensor_maps import tensor_map
 
 LANES, WARPGROUP = 32, 128
 #: Threads of a block that unpacks a tile to memory.
@@ -388,47 +389,29 @@ def unpacking(dtype: Format) -> Kernel:
 _WIDTH = 4
 
 
-def product_launch(
-    problem: Problem, memory: Sequence[Any], packed: tuple[int, int, int], factors: tuple[float, float],
-    tile: Tile,
-) -> Launch:  # fmt: skip
-    """Return the launch of a product.
+def product_launch(problem: Problem, pointers: Pointers, packed: tuple[int, int, int], tile: Tile) -> Launch:
+    """Return the launch of a product; `pointers.b` are words, `pointers.metadata` are scales.
 
-    `memory` are the rows as a matrix, words, scales, result, bias, residual and output scale (0: none);
-    `packed` are the weights' tiles of K, elements of a group, and padded columns; `factors` are alpha and
-    beta.
+    `packed` are the weights' tiles of K, elements of a group, and padded columns.
     """
     chunks, group, columns = packed
     out = problem.out
     beside = out.k_major and out.inner == 1 and out.alignment * 8 >= _WIDTH * out.dtype.bits
     traits = Traits(
-        _compiled_in(problem), tile, 1 if group % CHUNK == 0 else CHUNK // GROUP_STEP, _WIDTH if beside else 1
+        compiled_in(problem), tile, 1 if group % CHUNK == 0 else CHUNK // GROUP_STEP, _WIDTH if beside else 1
     )
-    x, words, scales, result, bias, residual, scale_out = memory
-    arguments = (
-        tensor_map(x, (traits.tile.rows, LINE), swizzle="128B"), words, scales, result, problem.m, problem.n,
-        chunks, group // GROUP_STEP, columns, *out.strides, bias, residual, *residual_strides(problem)[:2],
-        scale_out, *factors, problem.folded_rows,
-    )  # fmt: skip
+    arguments = arguments_of(problem, pointers) | {
+        "X": pointers.a, "W": pointers.b, "scales": pointers.metadata, "chunks": chunks,
+        "per_group": group // GROUP_STEP, "padded": columns,
+    }  # fmt: skip
+    arguments["out_row"], arguments["out_column"] = out.strides
     down = -(-problem.m // tile.rows)
     grid = (tile.blocks(problem.m, problem.n) // down, down)
-    return Launch(product(traits)[grid, traits.threads, traits.shared_bytes], arguments)
-
-
-def _compiled_in(problem: Problem) -> Problem:
-    """Return a problem without what is an argument of its kernel: sizes and strides."""
-
-    def kind(operand: Operand) -> Operand:
-        return Operand(operand.dtype, True, 0)
-
-    return replace(
-        problem, m=0, n=0, k=0, a=kind(problem.a), b=kind(problem.b), out=kind(problem.out),
-        epilogue=problem.epilogue.compiled_in, folded_rows=0, batch_invariant=False,
-    )  # fmt: skip
+    return launch(product(traits)[grid, traits.threads, traits.shared_bytes], arguments)
 
 
 def unpack_launch(dtype: Format, memory: Sequence[object], n: int, packed: tuple[int, int, int]) -> Launch:
     """Return the launch that writes weights (N, K); `memory` are words, scales and the matrix as words."""
     chunks, group, columns = packed
     arguments = (*memory, n, chunks, group // GROUP_STEP, columns)
-    return Launch(unpacking(dtype)[(chunks, -(-n // COLUMNS)), UNPACKING], arguments)
+    return launch(unpacking(dtype)[(chunks, -(-n // COLUMNS)), UNPACKING], arguments)

@@ -18,6 +18,7 @@ from lanewise.formats import Format, u8
 from lanewise.isa import Instruction, instruction
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.lang.matrix.fragment import element_coordinates
+from lanewise.linalg.kernels.family import launch
 from lanewise.linalg.kernels.hopper.traits import LINE, ROWS, SPARSE_GROUP, WARPGROUP, metadata_words
 from lanewise.linalg.sum_order import sparse_name
 
@@ -179,6 +180,5 @@ def prune_into(
     """Prune a matrix b, (K, N) in `sizes` with steps of elements along both, by one launch."""
     k, n = sizes
     stages, blocks, words, _ = metadata_shape(n, k, fmt.bits // 8)
-    pruning(fmt)[(blocks, stages * words), WARPGROUP](
-        b, values, metadata, k, n, steps[0], steps[1], leading, stream=stream
-    )
+    kernel = pruning(fmt)[(blocks, stages * words), WARPGROUP]
+    launch(kernel, (b, values, metadata, k, n, *steps, leading))(stream)

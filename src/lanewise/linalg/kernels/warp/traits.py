@@ -10,11 +10,11 @@ from lanewise.formats import Format, f64
 from lanewise.isa import Instruction, instruction
 from lanewise.isa.archs import arch_number
 from lanewise.isa.multiprocessor import MOST_THREADS, shared_bytes_of
-from lanewise.linalg.kernels.tile_traits import TileTraits
+from lanewise.linalg.kernels.tile_traits import TileTraits, compiled_in
 from lanewise.linalg.kernels.warp.tiles import LANES, PIECE, TileShape
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.problem import Operand, Problem
-from lanewise.linalg.sum_order import instruction_of, multiplied_formats, planes_of
+from lanewise.linalg.problem import Problem
+from lanewise.linalg.sum_order import instruction_of, multiplied_formats
 
 #: The first arch with cp.async, and the one whose f64 products are loaded by TMA.
 _AMPERE, _HOPPER = 80, 90
@@ -189,15 +189,8 @@ def traits_of(problem: Problem, plan: Plan) -> WarpTraits:
             "on sm_90a with operands contiguous along K, whose addresses and rows are multiples of 16 bytes"
         )
     instruction_of(problem, plan)  # an error if there is none
-
-    def kind(operand: Operand) -> Operand:
-        return Operand(operand.dtype, operand.k_major, 0, alignment=operand.alignment)
-
-    compiled = Problem(
-        0, 0, 0, kind(problem.a), kind(problem.b), kind(problem.out), problem.sums,
-        epilogue=problem.epilogue.compiled_in, precision=problem.precision,
-        is_transpose=problem.is_transpose and planes_of(problem) > 1,
-    )  # fmt: skip
+    # the matrices of a batch are an axis of the grid
+    compiled = compiled_in(replace(problem, batch=1), aligned=True)
     return WarpTraits(compiled, replace(plan, swap=False, why=""))
 
 

@@ -1,39 +1,30 @@
-"""The kernel of products with a sparse A: the Hopper kernel's stages, with metadata beside A and B.
+"""Products with a sparse A: the producer also loads metadata, the consumer multiplies by wgmma.sp.
 
 wgmma takes a sparse A only. So the kernel's A is the transpose of the product's sparse B, and the result is
-computed as its transpose. A stage has 64 bytes of each row of A.
+computed as its transpose. A stage has 64 bytes of each row of A, and metadata beside A and B.
 """
 
 from __future__ import annotations
 
-from functools import cache
-
 from lanewise import lang as lw
-from lanewise.formats import f32
-from lanewise.lang.frontend.kernel import Kernel
 from lanewise.lang.memory.array import Array
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.layout import Layout
-from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.hopper.consumer import Consumer
-from lanewise.linalg.kernels.hopper.epilogue import TileEpilogue
-from lanewise.linalg.kernels.hopper.kernel import begin, leave_together, parameter_types, scheduled
-from lanewise.linalg.kernels.hopper.limits import require_possible
 from lanewise.linalg.kernels.hopper.producer import Producer
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
-from lanewise.linalg.kernels.hopper.tile_scheduler import Place
-from lanewise.linalg.kernels.hopper.traits import REGISTERS, ROWS, WARPGROUP, Traits
+from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP, Traits
 
 
-def _metadata_array(traits: Traits) -> Array:
+def metadata_array(traits: Traits) -> Array:
     """Return the metadata in shared memory: (thread, word, which 64 rows, stage)."""
     words, blocks = traits.metadata_words, traits.bm // ROWS
     layout = Layout(
         (WARPGROUP, words, blocks, traits.plan.stages),
         (1, WARPGROUP, WARPGROUP * words, WARPGROUP * words * blocks),
     )
-    return lw.dynamic_shared(lw.u32, layout, offset=SharedMemory(traits).metadata_offset)
+    return lw.dynamic_shared(lw.u32, layout, offset=SharedMemory(traits).offsets["metadata"])
 
 
 class SparseProducer(Producer):
@@ -130,55 +121,3 @@ class SparseConsumer(Consumer):
                 self.pipeline.release(state)
             else:
                 self.pipeline.release(state, lane)
-
-
-@cache
-def compiled(traits: Traits) -> Kernel:
-    """Return the kernel for some constants."""
-    require_possible(traits)
-    T = traits
-    of_a, of_b, of_c = parameter_types(T)
-    bias_dtype, residual_dtype = T.problem.epilogue.added_dtypes
-    loaded_bytes = SharedMemory(T).loaded_bytes
-
-    @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.launched_in)
-    def sparse_warpgroup(
-        A: of_a, B: of_b, C: of_c, metadata: lw.Ptr[lw.i32, 16],
-        M: lw.i32, N: lw.i32, K: lw.i32, stage_words: lw.i64, group: lw.i32, leading: lw.i64,
-        bias: lw.Ptr[bias_dtype], residual: lw.Ptr[residual_dtype],
-        residual_row: lw.i64, residual_column: lw.i64,
-        scale_a: lw.Ptr[f32], scale_b: lw.Ptr[f32], scale_out: lw.Ptr[f32], alpha: f32, beta: f32,
-        folded_rows: lw.i32,
-    ):  # fmt: skip
-        thread = lw.thread_idx.x
-        role = lw.shfl_sync(thread // WARPGROUP, 0)  # the same in a warp, and the compiler knows
-        place = Place(T)
-        pipeline = lw.Pipeline(T.plan.stages, bytes=loaded_bytes, consumers=T.releases * T.multicasting)
-        begin(T, pipeline, None, (A, B, C), thread, role)
-        M = lw.assume(M, nonnegative=True)
-        N = lw.assume(N, nonnegative=True)
-        tiles, first_step, steps = scheduled(T, place, (M, N, K, None), group, None)
-        given = EpilogueValues(
-            alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
-            (0, 0, 0, 0), folded_rows,
-        )  # fmt: skip
-        held = _metadata_array(T)
-        if role == 0:
-            if T.moves_registers:
-                lw.setmaxnreg_dec(REGISTERS[T.consumers][0])
-            if (thread < 32) & lw.elect_one():
-                producer = SparseProducer(T, pipeline, tiles, (A, B), place)
-                producer.held, producer.metadata, producer.stage_words = held, metadata, stage_words
-                producer.run(first_step, steps)
-        else:
-            if T.moves_registers:
-                lw.setmaxnreg_inc(REGISTERS[T.consumers][1])
-            consumer = SparseConsumer(T, role - 1, pipeline, tiles, steps, place)
-            consumer.metadata = held
-            consumer.epilogue = TileEpilogue(T, C, given, role - 1, N, leading)
-            consumer.run(M, (0, 0))
-        lw.syncwarp()
-        if T.cluster_size > 1:
-            leave_together()
-
-    return sparse_warpgroup
