@@ -105,7 +105,11 @@ def test_results_go_where_out_says(both: Any, name: str, seed: int) -> None:
     frame = np.full((*expected.shape[:-1], expected.shape[-1] + 5), 7, expected.dtype)
     inside = frame[..., 2:-3]
     assert lw.matmul(a, b, out=inside) is inside
-    np.testing.assert_array_equal(inside, expected)
+    # The strides of the result may ask for another plan, and plans may add in another order.
+    exact = np.matmul(a.astype(np.float64), b.astype(np.float64))
+    assert np.all(np.abs(inside.astype(np.float64) - exact) <= tolerance(a, b, name, expected.dtype.name))
+    if expected.ndim == 2 and lw.plan(a, b, out=inside).plan == lw.plan(a, b).plan:
+        np.testing.assert_array_equal(inside, expected)
     assert (frame[..., :2] == 7).all() and (frame[..., -3:] == 7).all()
 
 
