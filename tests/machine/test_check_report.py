@@ -60,11 +60,11 @@ def test_a_correct_kernel_gives_its_result_and_no_finding() -> None:
 def test_advice_is_told_but_is_no_failure() -> None:
     advice = Finding("race", "a volatile exchange", 3, "ld.volatile", severity="advice")
     error = Finding("race", "a write without order", 4, "st.shared")
-    report = Report("k", [advice], {}, [])
+    report = Report("k", [advice], {})
     assert report.ok and report and report.to_dict()["findings"][0]["severity"] == "advice"
     assert "race (advice): a volatile exchange" in str(report)
     assert "1 finding (1 race (advice))" in str(report)
-    both = Report("k", [advice, error], {}, [])
+    both = Report("k", [advice, error], {})
     assert not both.ok and not both.to_dict()["ok"]
     assert "race: a write without order" in str(both) and error.severity == "error"
 

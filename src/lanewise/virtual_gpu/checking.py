@@ -115,7 +115,7 @@ def program_report(
     """Return the report of a program: of its launches, and what was found and noted beside them."""
     parts = new_in_each(reports)
     if findings or notes:
-        parts.append(Report(PROGRAM, list(findings), {}, [], list(notes)))
+        parts.append(Report(PROGRAM, list(findings), {}, list(notes)))
     return ProgramReport(launches, len(reports), len({report.kernel for report in reports}), parts)
 
 
@@ -177,8 +177,8 @@ class Checking:
                     from lanewise.machine.checker.report import Finding
 
                     finding = Finding(fault.kind or "fault", str(fault), fault.line or 0, "")
-                    return Report(entry.name, [finding], {}, [], module=entry.module, ended=False)
-                return Report(entry.name, [], {}, [], module=entry.module)
+                    return Report(entry.name, [finding], {}, module=entry.module, ended=False)
+                return Report(entry.name, [], {}, module=entry.module)
             token = WANTED.set(self.streams)
             try:
                 return check(configured, *arguments, **options, **self.options, **shown)

@@ -105,11 +105,11 @@ def _checked_report(
     try:
         program = ready.program
     except Refused as refusal:
-        return Report(bound.entry.name, [refused_by_ptxas(refusal)], {}, [], module=module)
+        return Report(bound.entry.name, [refused_by_ptxas(refusal)], {}, module=module)
     used = resources_or_none(bound.entry, arch) if resources else None
     refused = beyond_limits(program, bound.shape, arch, used)
     if refused:
-        return Report(bound.entry.name, refused, {}, [], module=module)
+        return Report(bound.entry.name, refused, {}, module=module)
     report = CheckRun(ready, bound.shape, values, steps, progress).report(schedules, list(ready.notes))
     if used is None:
         return report

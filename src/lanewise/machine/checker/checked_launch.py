@@ -236,20 +236,10 @@ class CheckedLaunch(Launch):
     def report(self, notes: list[str]) -> Report:
         """Return the findings and counters of all watches."""
         kernel, program = self.kernel, self.compiled.program
-        runs, rows, diverged = (
-            reduce(np.add, tables)
-            for tables in zip(
-                *((watch.runs, watch.rows, watch.diverged) for watch in self.watches), strict=True
-            )
-        )
+        tables = zip(*((watch.runs, watch.rows, watch.diverged) for watch in self.watches), strict=True)
+        ran = counters.Ran(*(reduce(np.add, table) for table in tables))
         requests = [watch.last_requests for watch in self.watches]
         overlap = any(len(allocation.views) > 1 for allocation in self.allocations)
-        by_line: dict[tuple[int, str], Line] = {}
-        by_site = []
-        for op, counts in kernel.counters.of_launch(runs, rows, diverged):
-            by_site.append(counts)
-            text = kernel.texts[op.site]
-            by_line[op.line, text] = Line(op.line, text, kernel.sources[op.site], counts)
         notes = [
             *notes,
             *(
@@ -264,10 +254,10 @@ class CheckedLaunch(Launch):
         return Report(
             program.entry.name,
             self.verdict(),
-            Named("counter", self._totals(by_site)),
-            [by_line[key] for key in sorted(by_line)],
+            Named("counter", self._totals(ran)),
             notes,
-            partial(_judged, kernel, runs, rows, diverged, requests, overlap) if self.ended else None,
+            partial(_judged, kernel, ran, requests, overlap) if self.ended else None,
+            partial(_lines, kernel, ran),
             kernel.module,
             self.ended,
             tuple(accesses_of(self.watches)) if WANTED.get() else (),
@@ -294,9 +284,9 @@ class CheckedLaunch(Launch):
         effect = "a load fills in zeros or NaN, and a store writes nothing"
         return [f"{place}: the box at {named} lies wholly outside of its tensor: {effect}"]
 
-    def _totals(self, by_site: list[counters.Counts]) -> counters.Counts:
+    def _totals(self, ran: counters.Ran) -> counters.Counts:
         """Return the sum of all counters; with the clusters, if the launch has any."""
-        total = counters.total_of(by_site)
+        total = self.kernel.counters.total(ran)
         if self.shape.cluster_blocks > 1:
             total[counters.CLUSTERS] = self.shape.blocks // self.shape.cluster_blocks
         return total
@@ -325,11 +315,18 @@ class CheckedLaunch(Launch):
         return [Finding("deadlock", message, entry.line, f".entry {entry.name}", severity="advice")]
 
 
+def _lines(kernel: CheckedKernel, ran: counters.Ran) -> list[Line]:
+    """Return the lines of the PTX that ran, with their counters."""
+    by_line: dict[tuple[int, str], Line] = {}
+    for op, counts in kernel.counters.of_launch(ran):
+        text = kernel.texts[op.site]
+        by_line[op.line, text] = Line(op.line, text, kernel.sources[op.site], counts)
+    return [by_line[key] for key in sorted(by_line)]
+
+
 def _judged(
     kernel: CheckedKernel,
-    runs: npt.NDArray[np.int64],
-    rows: npt.NDArray[np.int64],
-    diverged: npt.NDArray[np.int64],
+    ran: counters.Ran,
     requests: list[npt.NDArray[np.uint8]],
     arguments_overlap: bool,
 ) -> list[Inefficiency]:
@@ -337,7 +334,7 @@ def _judged(
     from lanewise.machine.checker.cost.launch_costs import LaunchCosts  # many checks are not asked for it
     from lanewise.machine.checker.cost.verdicts import performance
 
-    return performance(LaunchCosts(kernel, runs, rows, diverged, requests, arguments_overlap))
+    return performance(LaunchCosts(kernel, *ran, requests, arguments_overlap))
 
 
 class CheckRun(NamedTuple):

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
 from lanewise.machine.checker.records import SiteRow
@@ -16,7 +17,6 @@ from lanewise.machine.program.basic_blocks import BasicBlock
 from lanewise.machine.program.instruction_record import AccessKind, BlockEnd, Waits
 from lanewise.machine.program.memory_accesses import watched_accesses
 from lanewise.machine.program.ops import Op
-from lanewise.numpy_types import AnyArray
 
 Counts = dict[str, int | float]
 
@@ -68,6 +68,23 @@ class _Counted(NamedTuple):
     first_row: int
     end_row: int
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it counts as an instruction and nothing else."""
+        others = self.product is not None or self.branches or self.waits or self.by_tma
+        return not others and self.first_row == self.end_row
+
+
+class Ran(NamedTuple):
+    """What the watches of a launch have counted in all."""
+
+    #: For each basic block: how often it ran, and with how many threads in all.
+    runs: npt.NDArray[np.int64]
+    #: The table of the checker.
+    rows: npt.NDArray[np.int64]
+    #: For each instruction: how often lanes parted at it.
+    diverged: npt.NDArray[np.int64]
+
 
 class SiteCounters:
     """What each instruction of a kernel counts each time that it runs: worked out once for all launches."""
@@ -79,20 +96,34 @@ class SiteCounters:
         self._sites, self._blocks = (np.array([pair[side] for pair in pairs], np.intp) for side in (0, 1))
         self.sites = sites
         self._counted = [_counted(op, arch) for op in sites]
+        self._is_plain = np.array([counted.is_plain for counted in self._counted], bool)
 
-    def of_launch(self, runs: AnyArray, rows: AnyArray, diverged: AnyArray) -> list[tuple[Op, Counts]]:
-        """Return the counters of all instructions that ran.
+    def of_launch(self, ran: Ran) -> list[tuple[Op, Counts]]:
+        """Return the counters of all instructions that ran."""
+        return self._of_sites(ran, self._executed(ran), np.arange(len(self.sites)))
 
-        `runs` has for each basic block how often it ran and with how many threads in all, `rows` the table of
-        the checker, `diverged` how often lanes parted at each instruction.
-        """
+    def total(self, ran: Ran) -> Counts:
+        """Return the sum of all counters."""
+        executed = self._executed(ran)
+        times, threads = executed[self._is_plain].sum(axis=0).tolist()
+        others = self._of_sites(ran, executed, np.flatnonzero(~self._is_plain))
+        return total_of([{INSTRUCTIONS: times, THREADS: threads}, *(counts for _, counts in others)])
+
+    def _executed(self, ran: Ran) -> npt.NDArray[np.int64]:
+        """Return how often each instruction ran, and with how many threads in all."""
         executed = np.zeros((len(self.sites), 2), np.int64)
-        np.add.at(executed, self._sites, runs[self._blocks])
-        costs = rows[:, [field // 8 for field in _COST_FIELDS]].tolist()
-        ran = zip(self.sites, self._counted, executed.tolist(), diverged.tolist(), strict=False)
+        np.add.at(executed, self._sites, ran.runs[self._blocks])
+        return executed
+
+    def _of_sites(
+        self, ran: Ran, executed: npt.NDArray[np.int64], sites: npt.NDArray[np.intp]
+    ) -> list[tuple[Op, Counts]]:
+        """Return the counters of those of some instructions that ran."""
+        costs = ran.rows[:, [field // 8 for field in _COST_FIELDS]].tolist()
+        counts = zip(sites.tolist(), executed[sites].tolist(), ran.diverged[sites].tolist(), strict=True)
         return [
-            (op, _of_site(op, counted, times, threads, parted, costs))
-            for op, counted, (times, threads), parted in ran
+            (self.sites[site], _of_site(self.sites[site], self._counted[site], times, threads, parted, costs))
+            for site, (times, threads), parted in counts
             if times
         ]
 

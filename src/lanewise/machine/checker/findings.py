@@ -247,10 +247,10 @@ class ReportContents:
     kernel: str
     findings: list[Finding]
     counters: Mapping[str, int | float]
-    lines: list[Line]
     notes: list[str] = field(default_factory=list)
-    #: Judges what wastes time, when that is first asked for.
+    #: Judges what wastes time, and lists the counters of lines, when that is first asked for.
     judge: Callable[[], list[Inefficiency]] | None = field(default=None, repr=False, compare=False)
+    list_lines: Callable[[], list[Line]] | None = field(default=None, repr=False, compare=False)
     #: The module of the kernel, for the text of its source and of its PTX.
     module: Module | None = field(default=None, repr=False, compare=False)
     #: Whether the launch ran to its end: otherwise the counters are those until the fault.
@@ -276,9 +276,15 @@ class ReportContents:
         """What wastes time, the most expensive first; it does not count for `ok`."""
         return Items(self.judge() if self.judge is not None else ())
 
+    @cached_property
+    def lines(self) -> list[Line]:
+        """The lines of the PTX that ran, with their counters."""
+        return self.list_lines() if self.list_lines is not None else []
+
     def __getstate__(self) -> dict[str, object]:
-        """Return what is pickled: what wastes time is judged before, since compiled code stays behind."""
-        return {**self.__dict__, "performance": self.performance, "judge": None, "module": None}
+        """Return what is pickled: what is computed later is computed before, since compiled code stays."""
+        computed = {"performance": self.performance, "lines": self.lines}
+        return {**self.__dict__, **computed, "judge": None, "list_lines": None, "module": None}
 
     @property
     def ok(self) -> bool:
