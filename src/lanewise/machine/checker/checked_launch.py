@@ -334,7 +334,7 @@ def _judged(
     from lanewise.machine.checker.cost.launch_costs import LaunchCosts  # many checks are not asked for it
     from lanewise.machine.checker.cost.verdicts import performance
 
-    return performance(LaunchCosts(kernel, *ran, requests, arguments_overlap))
+    return performance(LaunchCosts(kernel, ran, requests, arguments_overlap))
 
 
 class CheckRun(NamedTuple):

@@ -107,7 +107,7 @@ class SiteCounters:
         executed = self._executed(ran)
         times, threads = executed[self._is_plain].sum(axis=0).tolist()
         others = self._of_sites(ran, executed, np.flatnonzero(~self._is_plain))
-        return total_of([{INSTRUCTIONS: times, THREADS: threads}, *(counts for _, counts in others)])
+        return _total_of([{INSTRUCTIONS: times, THREADS: threads}, *(counts for _, counts in others)])
 
     def _executed(self, ran: Ran) -> npt.NDArray[np.int64]:
         """Return how often each instruction ran, and with how many threads in all."""
@@ -258,7 +258,7 @@ def _add(total: Counts, more: Counts) -> None:
         total[name] = total.get(name, 0) + value
 
 
-def total_of(counts: Iterable[Counts]) -> Counts:
+def _total_of(counts: Iterable[Counts]) -> Counts:
     """Return the sum of all counters, with the ratios that only a sum has: bytes used of each sector."""
     names = [
         INSTRUCTIONS,

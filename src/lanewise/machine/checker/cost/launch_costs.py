@@ -10,6 +10,7 @@ import numpy.typing as npt
 from lanewise.machine import abi
 from lanewise.machine.checker.checked_kernel import CheckedKernel
 from lanewise.machine.checker.cost.requests import Requests
+from lanewise.machine.checker.counters import Ran
 from lanewise.machine.checker.records import MOST_SAMPLE_BASES, LastRequest, SiteRow
 from lanewise.machine.program.instruction_record import Size
 from lanewise.machine.program.instruction_table import MOST_ROWS
@@ -79,12 +80,7 @@ class LaunchCosts:
     """The counts of a launch, added up over all watches."""
 
     kernel: CheckedKernel
-    #: For each basic block: how often it ran, and with how many threads in all.
-    runs: npt.NDArray[np.int64]
-    #: The site table with what was counted.
-    rows: npt.NDArray[np.int64]
-    #: For each instruction: how often lanes diverged at it.
-    diverged: npt.NDArray[np.int64]
+    ran: Ran
     #: The LastRequest of each row, for each watch.
     last_requests: Sequence[npt.NDArray[np.uint8]]
     #: Whether arrays that were passed to the launch share memory.
@@ -93,19 +89,19 @@ class LaunchCosts:
     @cached_property
     def instructions(self) -> int:
         """The instructions that warps executed."""
-        return sum(int(self.runs[block.number, 0]) * len(block.executed) for block in self.kernel.blocks)
+        return sum(int(self.ran.runs[block.number, 0]) * len(block.executed) for block in self.kernel.blocks)
 
     def row(self, op: Op, field: int) -> int:
         """Return a field of the first row of an instruction."""
-        return int(self.rows[MOST_ROWS * op.site, field // 8])
+        return int(self.ran.rows[MOST_ROWS * op.site, field // 8])
 
     @cached_property
     def accesses(self) -> list[AccessCost]:
         """All accesses that were made."""
         watched, watches = self.kernel.accesses, max(len(self.last_requests), 1)
         numbers = np.array([access.row for access in watched], np.intp)
-        counted = self.rows[numbers[:, None], [getattr(SiteRow, name) // 8 for name in _COUNTED]].tolist()
-        bounds = self.rows[numbers[:, None], [SiteRow.lowest // 8, SiteRow.highest // 8]] // watches
+        counted = self.ran.rows[numbers[:, None], [getattr(SiteRow, name) // 8 for name in _COUNTED]].tolist()
+        bounds = self.ran.rows[numbers[:, None], [SiteRow.lowest // 8, SiteRow.highest // 8]] // watches
         return [
             AccessCost(*access, low, high, self.last_requests, **dict(zip(_COUNTED, counts, strict=True)))
             for access, counts, (low, high) in zip(watched, counted, bounds.tolist(), strict=True)

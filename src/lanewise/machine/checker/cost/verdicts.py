@@ -108,7 +108,7 @@ def divergent_branches(costs: LaunchCosts) -> Iterator[DivergentBranch]:
         op = block.op
         if op is None or block.end is not BlockEnd.JUMP:
             continue
-        executed, diverged = int(costs.runs[block.number, 0]), int(costs.diverged[op.site])
+        executed, diverged = int(costs.ran.runs[block.number, 0]), int(costs.ran.diverged[op.site])
         often = diverged >= LEAST_DIVERGED and diverged >= DIVERGED_SHARE * executed
         if often or (diverged >= FEW_DIVERGED and diverged > MOST_EXECUTIONS * executed):
             known = known or postdominators(costs.kernel.blocks)
@@ -121,12 +121,12 @@ def divergent_branches(costs: LaunchCosts) -> Iterator[DivergentBranch]:
                 leading.get(number, (len(region), start.number)), (len(region), start.number)
             )
     for block in costs.kernel.blocks:
-        times, threads = (int(count) for count in costs.runs[block.number])
+        times, threads = (int(count) for count in costs.ran.runs[block.number])
         if block.number in leading and times:
             wasted[leading[block.number][1]] += len(block.executed) * (times - threads / abi.LANES)
     for block, _ in branches:
         assert block.op is not None
-        executed, diverged = int(costs.runs[block.number, 0]), int(costs.diverged[block.op.site])
+        executed, diverged = int(costs.ran.runs[block.number, 0]), int(costs.ran.diverged[block.op.site])
         yield DivergentBranch(block.op, executed, diverged, wasted[block.number])
 
 
@@ -328,7 +328,9 @@ class _Judge:
         """Judge accesses whose guard does not hold for many of the lanes that come to them."""
         total = self.costs.instructions
         came = {
-            op.site: self.costs.runs[block.number] for block in self.kernel.blocks for op in block.executed
+            op.site: self.costs.ran.runs[block.number]
+            for block in self.kernel.blocks
+            for op in block.executed
         }
         guarded = [access for access in self.costs.accesses if access.op.guard is not None]
         first = {access.op.site: access for access in reversed(guarded)}
