@@ -174,9 +174,13 @@ def text_of(plan: Plan) -> str:
         value = getattr(plan, name)
         if value != getattr(usual, name):
             words.append(f"{name}={str(value).replace(' ', '_')}")
-    names = ("swap", "gather", "direct", "splits_a", "copy_a", "copy_b")
+    names = ("swap", "gather", "direct", "a_in_registers", "copy_a", "copy_b")
     words += [name for name in names if getattr(plan, name)]
     return " ".join(words)
+
+
+#: Words of older records, and the fields that they are now.
+_OLD_WORDS = {"splits_a": "a_in_registers"}
 
 
 def plan_of_text(text: str) -> Plan:
@@ -190,6 +194,7 @@ def plan_of_text(text: str) -> Plan:
     fields: dict[str, Any] = {}
     for word in more:
         name, _, value = word.partition("=")
+        name = _OLD_WORDS.get(name, name)
         fields[name] = (int(value) if value.isdigit() else value.replace("_", " ")) if value else True
     sizes = tuple(map(int, tile.split("x")))
     blocks = tuple(map(int, cluster.split("x")))

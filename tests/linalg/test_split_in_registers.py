@@ -48,9 +48,9 @@ def test_bits_are_those_of_a_copied_operand(name: str) -> None:
     a, b = operands(np.random.default_rng(len(name)), sizes, turned)
     problem = request_of(a, b, Options(precision="f32")).problem
     assert problem is not None
-    chosen = with_copies(problem, replace(chosen, splits_a=True))
+    chosen = with_copies(problem, replace(chosen, a_in_registers=True))
     assert (chosen.copy_a, chosen.copy_b) == ((True, False) if chosen.swap else (False, True))
-    both = replace(chosen, splits_a=False, copy_a=True, copy_b=True, stages=2)
+    both = replace(chosen, a_in_registers=False, copy_a=True, copy_b=True, stages=2)
     wanted = lw.matmul(a, b, precision="f32", plan=both)
     assert np.array_equal(lw.matmul(a, b, precision="f32", plan=chosen), wanted, equal_nan=True)
     assert np.array_equal(by_kernels(a, b, plan=chosen, precision="f32"), wanted, equal_nan=True)
@@ -65,7 +65,7 @@ def test_bits_are_those_of_a_copied_operand(name: str) -> None:
 def test_what_cannot_be_split_in_registers_is_refused() -> None:
     """Other types, families, tiles, a copy of the same operand; elements with gaps are copied first."""
     a, b = np.ones((64, 256), np.float32), np.ones((256, 16), np.float32)
-    good = plan((64, 16, 64), splits_a=True, copy_b=True)
+    good = plan((64, 16, 64), a_in_registers=True, copy_b=True)
     lw.matmul(a, b, precision="f32", plan=good)
     for bad, reason in (
         (replace(good, copy_a=True), "copy_a=False"),

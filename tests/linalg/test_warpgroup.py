@@ -107,7 +107,7 @@ def test_rows_of_operands_may_end_within_a_word() -> None:
         ((100, 12000, 5000, "bf16"), (128, 128, 64), {}, "--"),  # 120 MB
         ((14336, 8, 4096, "bf16"), (128, 8, 64), {}, "ff"),  # B is little
         ((300, 300, 16384, "bf16"), (128, 128, 64), {"groups": 4, "gather": True}, "ff"),
-        ((14336, 64, 4096, "f32"), (128, 64, 64), {"splits_a": True, "copy_b": True}, "f-"),  # 235 MB
+        ((14336, 64, 4096, "f32"), (128, 64, 64), {"a_in_registers": True, "copy_b": True}, "f-"),  # 235 MB
     ],
 )  # fmt: skip
 def test_what_is_read_once_is_given_up_first(sizes: Any, tile: Any, more: Any, hints: str) -> None:

@@ -42,18 +42,23 @@ def with_copies(problem: Problem, plan: Plan) -> Plan:
         needs_copy(operand, problem.precision, plan.family == "blackwell")
         for operand in (problem.a, problem.b)
     ]
-    if plan.splits_a:
+    if plan.a_in_registers:
         copies[int(computes_transpose(problem, plan))] = False
     return replace(plan, copy_a=copies[0], copy_b=copies[1])
 
 
-def as_loaded(problem: Problem, tcgen05: bool = False) -> Problem:
+def as_loaded(problem: Problem, plan: Plan) -> Problem:
     """Return a problem with its operands as wgmma (or tcgen05) gets them: those that are copied are made
-    contiguous along K, where wgmma wants it."""
+    contiguous along K, where wgmma wants it; one that goes through registers stays as it lies."""
+    tcgen05 = plan.family == "blackwell"
+    kept = None
+    if plan.a_in_registers:
+        kept = "b" if computes_transpose(problem, plan) else "a"
 
-    def loaded(operand: Operand) -> Operand:
-        copies = not tcgen05 or needs_copy(operand, problem.precision, tcgen05)
+    def loaded(name: str) -> Operand:
+        operand: Operand = getattr(problem, name)
+        copies = name != kept and (not tcgen05 or needs_copy(operand, problem.precision, tcgen05))
         turned = copies and needs_transpose(operand, problem.precision)
         return replace(operand, k_major=operand.k_major or turned)
 
-    return replace(problem, a=loaded(problem.a), b=loaded(problem.b))
+    return replace(problem, a=loaded("a"), b=loaded("b"))

@@ -49,9 +49,9 @@ class Plan:
     #: up; n, they are like others; -, nothing. Empty: f where an operand is read once, or by all at the same
     #: time. It changes no bits.
     l2: str = ""
-    #: Whether the kernel's A, of f32, is split into bf16 in registers, instead of by a copy before. It
-    #: changes no bits.
-    splits_a: bool = False
+    #: Whether the kernel's A is loaded as it lies and goes to wgmma from registers, instead of being copied
+    #: before: f32 is split into bf16 there, tf32 that lies along M is transposed. It changes no bits.
+    a_in_registers: bool = False
     #: Why this one: a sentence for people.
     why: str = ""
 

@@ -91,10 +91,10 @@ def blackwell_plans(problem: Problem) -> Iterator[Plan]:
     """Yield the plans that there are for a problem: tiles of each width, of the product and its transpose, of
     blocks alone and of pairs."""
     step = LINE * 8 // stored_bits(problem)
-    loaded = as_loaded(problem, tcgen05=True)
     for swap, cluster, columns in product((False, True), CLUSTERS, reversed(WIDTHS)):
         tile = (ROWS, columns, step)
         plan = Plan("blackwell", ARCH, tile, 2, cluster, schedule="persistent", swap=swap)
+        loaded = as_loaded(problem, plan)
         traits = traits_of(oriented(loaded, plan), plan)
         plan = replace(plan, stages=most_stages(traits))
         try:

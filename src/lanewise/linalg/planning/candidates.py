@@ -119,7 +119,7 @@ class Ranked:
             "warpgroup", ARCH, (of["rows"], of["columns"], self.step), of["stages"],
             (of["across"], of["along"]), of["split"], schedule, of["raster"], bool(of["swap"]),
             groups=of["groups"], gather=bool(of["gather"]), direct=bool(of["direct"]),
-            splits_a=bool(of["splits_a"]),
+            a_in_registers=bool(of["a_in_registers"]),
         )  # fmt: skip
 
     def next_tile(self, place: int) -> int | None:
@@ -258,14 +258,14 @@ def _choices(
     twice = (x["rows"] == consumers * ROWS) & (consumers < 3) & (x["columns"] <= _TWICE)
     x["by_turns"] = twice & bool(problem.promote)
     x["swap"] = np.full(len(x["rows"]), swap)
-    x["warp"], x["pingpong"], x["splits_a"] = np.zeros((3, len(x["rows"])), int)
+    x["warp"], x["pingpong"], x["a_in_registers"] = np.zeros((3, len(x["rows"])), int)
     x["step"] = np.full(len(x["rows"]), LINE // element_bytes(problem))
     pingpong = _can_pingpong(problem, x)
     x = {name: np.concatenate([values, values[pingpong]]) for name, values in x.items()}
     x["pingpong"][len(pingpong) :] = 1
     split = _can_split_a(seen, x)
     x = {name: np.concatenate([values, values[split]]) for name, values in x.items()}
-    x["splits_a"][len(split) :] = 1
+    x["a_in_registers"][len(split) :] = 1
     return _with_stages(seen, x)
 
 
@@ -289,7 +289,7 @@ def _with_stages(problem: Problem, x: Choices) -> Choices:
     exchange = np.where(x["split"] > 1, x["rows"] * x["columns"] * _SUM_BYTES, 0)
     line = LINE // element_bytes(problem)
     loaded = x["columns"] if problem.b.k_major else -(-x["columns"] // line) * line
-    stage = (x["rows"] + loaded) * LINE * planes_of(problem) - x["splits_a"] * x["rows"] * LINE
+    stage = (x["rows"] + loaded) * LINE * planes_of(problem) - x["a_in_registers"] * x["rows"] * LINE
     whole = ROWS * x["columns"] * problem.out.dtype.word_bits // 8
     by_tma = (x["direct"] == 0) & (x["gather"] == 0) & problem.out.k_major & (problem.out.alignment == 16)
     is_short = problem.k * element_bytes(problem) <= _SHORT_K

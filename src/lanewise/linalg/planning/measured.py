@@ -22,7 +22,7 @@ _FILES = {"sm_90a": "h200.json"}
 #: What of a plan is written down.
 _FIELDS = (
     "family", "tile", "stages", "cluster", "split", "groups", "schedule", "group", "swap", "skew",
-    "gather", "direct", "l2",
+    "gather", "direct", "l2", "a_in_registers",
 )  # fmt: skip
 #: A measured plan serves problems whose sizes are all within this factor, if its tiles take as many waves; of
 #: several waves the last has to be as full, to this share.

@@ -228,7 +228,7 @@ class Case:
     pingpong: Values
     by_turns: Values
     direct: Values
-    splits_a: Values
+    a_in_registers: Values
     raster: Values
 
     def of(self, chosen: object) -> Case:
@@ -324,7 +324,7 @@ def _tiles_down(case: Case, rows: Values) -> Values:
 
 def _share_of_planes(case: Case) -> Values:
     """Return what share of the bytes of its bf16 numbers A has: less if it is f32 that registers split."""
-    return np.where(case.splits_a > 0, 2 / 3, 1.0)
+    return np.where(case.a_in_registers > 0, 2 / 3, 1.0)
 
 
 def _drained(moved: Values, costs: Costs) -> Values:
@@ -427,7 +427,7 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     port = (rows + loaded) * line / c.port_bytes
     latency = c.load_latency / x.stages
     by_threads = (
-        x.splits_a * (x.aligned_a < 16) * x.rows * ROWS * 4 / np.minimum(x.aligned_a, 8) * c.thread_load
+        x.a_in_registers * (x.aligned_a < 16) * x.rows * ROWS * 4 / np.minimum(x.aligned_a, 8) * c.thread_load
     )
     finish = _epilogue(x, c, consumers)
 
@@ -465,10 +465,10 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     sent = x.rows * x.columns * _SUM_BYTES
     exchange = np.where(x.split > 1, c.cluster_exchange + sent / c.cluster_bytes, 0.0)
     exchange = exchange + np.where(x.groups > 1, np.where(x.gather > 0, by_kernel, by_last), 0.0)
-    number = x.copies - x.splits_a
+    number = x.copies - x.a_in_registers
     copies = np.where(number > 0, c.copy + c.second_copy * (number - 1), 0.0)
     copies = copies + c.transposing_copy * x.transposes
-    copies = copies + (x.copied_bytes - x.splits_a * x.copied_a_bytes) / c.copy_bytes
+    copies = copies + (x.copied_bytes - x.a_in_registers * x.copied_a_bytes) / c.copy_bytes
     total = launch + _larger(computed, memory) + exchange + copies
     waves = np.maximum(tiles / slots, 1)
     loads = waves * steps * _larger(np.minimum(tiles, slots) * size * asked / c.l2_bytes, port, latency)
@@ -495,7 +495,7 @@ def _products_of_step(case: Case, costs: Costs, consumers: Values, persistent: V
     promoted = x.promotes * promotion * x.rows / consumers * x.columns / ROWS**2
     # two accumulators keep the tensor cores busy; of those that alternate, one has a block's only tile
     alone = ((consumers == 1) & (x.by_turns == 0)) | ((x.pingpong > 0) & ~persistent)
-    multiply = np.maximum(multiply, x.splits_a * (multiply / consumers + c.register_split))
+    multiply = np.maximum(multiply, x.a_in_registers * (multiply / consumers + c.register_split))
     return multiply + np.where(alone, c.step_alone, 0.0) + promoted
 
 
@@ -667,7 +667,7 @@ def plan_columns(plan: Plan) -> dict[str, float]:
         "across": plan.cluster[0], "along": plan.cluster[1],
         "split": plan.split, "groups": plan.groups, "gather": plan.gather, "stages": plan.stages,
         "pingpong": plan.schedule == "pingpong", "by_turns": plan.schedule == "by turns",
-        "direct": plan.direct, "splits_a": plan.splits_a, "raster": plan.group,
+        "direct": plan.direct, "a_in_registers": plan.a_in_registers, "raster": plan.group,
     }  # fmt: skip
 
 

@@ -108,7 +108,7 @@ def _as_can_be_had(problem: Problem, plan: Plan) -> Plan | None:
         tried = replace(plan, stages=stages)
         try:
             require_possible(problem, tried)
-            traits = traits_of(oriented(as_loaded(problem), tried), tried)
+            traits = traits_of(oriented(as_loaded(problem, tried), tried), tried)
             require_traits(traits)
         except LanewiseError:
             continue
@@ -116,7 +116,7 @@ def _as_can_be_had(problem: Problem, plan: Plan) -> Plan | None:
             return tried
         from lanewise.linalg.kernels.hopper import launches  # it loads the kernel language
 
-        return launches.with_room_for_results(as_loaded(problem), tried)
+        return launches.with_room_for_results(as_loaded(problem, tried), tried)
     return None
 
 
@@ -142,7 +142,7 @@ def built(problem: Problem, plan: Plan) -> Plan | None:
     if plan.family == "warpgroup":
         from lanewise.linalg.kernels.hopper.limits import fitted
 
-        return fitted(as_loaded(problem), plan)
+        return fitted(as_loaded(problem, plan), plan)
     from lanewise.linalg.kernels.warp.traits import traits_of
 
     try:
@@ -205,8 +205,10 @@ def require_possible(problem: Problem, plan: Plan) -> None:
             f"split={plan.split}, groups={plan.groups}: K is {problem.k}, which is {steps} steps of {step}, "
             f"not enough for {parts} parts"
         )
-    if plan.splits_a and (plan.family != "warpgroup" or problem.precision != "f32"):
-        raise LanewiseError("splits_a=True is for products of f32 by plans of family 'warpgroup'")
+    if plan.a_in_registers and (plan.family != "warpgroup" or not problem.precision):
+        raise LanewiseError(
+            "a_in_registers=True is for products of f32, split or as tf32, by plans of family 'warpgroup'"
+        )
     if parts > 1 and problem.promote is not None:
         raise LanewiseError(
             f"split={plan.split}, groups={plan.groups}: K cannot be split where sums are promoted to f32"

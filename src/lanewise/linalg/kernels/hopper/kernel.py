@@ -46,7 +46,7 @@ def parameter_types(traits: Traits) -> tuple[Any, Any, Any]:
     if T.store is Store.TMA:
         of_c = lw.TensorMap[T.out, (*lead, memory.box_rows, memory.box_columns), memory.box_swizzle]
     kind_a: Any = lw.TensorMap[T.a, (*(() if T.grouped else planes), *tile_a.box), tile_a.line]
-    if T.plan.splits_a:
+    if T.splits_a:
         kind_a = lw.TensorMap[f32, (*lead, *tile_a.box), tile_a.line]
     if T.threads_load_a:
         kind_a = lw.Ptr[f32, T.problem.a.alignment]
@@ -65,7 +65,7 @@ def begin(T, pipeline, split, maps, thread, role) -> None:
         if not T.threads_load_a:
             lw.tma.prefetch_map(A)
         lw.tma.prefetch_map(B)
-        if T.scaled_by_blocks or T.plan.splits_a:  # a stage is full when what others load is there, too
+        if T.scaled_by_blocks or T.splits_a:  # a stage is full when what others load is there, too
             pipeline.full.init(1 + (COPYING if T.scaled_by_blocks else operand_tiles(T)[0].arrivals))
             pipeline.empty.init(pipeline.consumers)
         else:
@@ -181,7 +181,7 @@ def compute(T, maps, sizes, group, given, leading, strides, more) -> None:
         if T.scaled_by_blocks:  # noqa: SIM102, decided while tracing
             if (thread >= 32) & (thread < 32 + COPYING):
                 block_scales.copy(pipeline, tiles, steps, place)
-        if T.plan.splits_a:  # noqa: SIM102, decided while tracing
+        if T.splits_a:  # noqa: SIM102, decided while tracing
             if (thread >= 32) & (T.threads_load_a | ((thread < 64) & lw.elect_one())):
                 tile_a, all_steps = operand_tiles(T)[0], (first_step, steps)
                 tile_a.run(T, pipeline, tiles, place, A, (M, K), more.a_strides, all_steps)

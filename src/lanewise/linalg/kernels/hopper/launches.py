@@ -146,7 +146,7 @@ def cache_hints(traits: Traits, problem: Problem) -> str:
     rows, columns = T.tiles(problem.m, problem.n)
     together = T.plan.groups > 1 or (columns <= 1 and T.bn == 8)
     of_b = T.element_bytes, T.planes
-    of_a = (4, 1) if T.plan.splits_a else of_b
+    of_a = (4, 1) if T.splits_a else of_b
     sides = (problem.a, problem.m, columns, of_a), (problem.b, problem.n, rows, of_b)
     for operand, lines, readers, (size, planes) in sides:
         repeated = problem.batch > 1 and not operand.batch_stride
@@ -191,7 +191,7 @@ def _products(problem: Problem, plan: Plan, pointers: Pointers, multiprocessors:
         arguments["stage_words"] = prod(metadata_shape(problem.m, problem.k, T.element_bytes)[1:])
     if T.planes > 1 and pointers.out.ndim == 2:
         arguments["C"] = batch_of_one(arguments["C"])
-    if plan.splits_a:
+    if T.splits_a:
         a = arguments["A"] if pointers.a.ndim == 3 else batch_of_one(arguments["A"])
         arguments["A"] = a[:1] if T.repeats(T.problem.a) else a
     blocks = grid(T, problem.m, problem.n, problem.batch, at_once)
@@ -225,14 +225,20 @@ def require_kernel(problem: Problem, plan: Plan) -> None:
         oriented(loaded(problem, plan), plan), plan, GPUS[plan.arch].multiprocessors
     )
     require_possible(traits)
-    if not plan.splits_a:
+    if not plan.a_in_registers:
         require_copies(problem, plan)
         return
-    split, other = "ba" if computes_transpose(problem, plan) else "ab"
-    if getattr(plan, f"copy_{split}") or getattr(problem, split).inner != 1:
+    lying, other = "ba" if computes_transpose(problem, plan) else "ab"
+    operand = getattr(problem, lying)
+    if getattr(plan, f"copy_{lying}") or operand.inner != 1:
         raise LanewiseError(
-            f"splits_a=True: {split} is loaded as it lies, which takes neighbours in memory and "
-            f"copy_{split}=False"
+            f"a_in_registers=True: {lying} is loaded as it lies, which takes neighbours in memory and "
+            f"copy_{lying}=False"
+        )
+    if not (traits.splits_a or operand.tma):
+        raise LanewiseError(
+            f"a_in_registers=True: TMA cannot load {lying} as it lies: take a_in_registers=False and "
+            f"copy_{lying}=True"
         )
     require_copies(problem, plan, names=other)
 

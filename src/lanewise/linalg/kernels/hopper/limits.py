@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lanewise.errors import LanewiseError
-from lanewise.formats import f32
+from lanewise.formats import f32, tf32
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.traits import (
     FIRST_REGISTERS,
@@ -99,13 +99,16 @@ def _about_schedule(T: Traits) -> str:
             "sums are not promoted, and not for grouped products"
         )
     if T.threads_load_a and T.consumers > 2:
-        return "splits_a=True is for at most two warpgroups where TMA cannot load A"
-    if plan.splits_a and (T.planes == 1 or T.consumer_rows != ROWS or T.piece != T.bn):
+        return "a_in_registers=True is for at most two warpgroups where TMA cannot load A"
+    if T.splits_a and (T.consumer_rows != ROWS or T.piece != T.bn):
         return (
-            "splits_a=True is for f32, 64 rows for each warpgroup, and sums that are not promoted in halves"
+            "a_in_registers=True of f32 is for 64 rows for each warpgroup, and sums that are not promoted in "
+            "halves"
         )
+    if plan.a_in_registers and T.planes == 1 and (T.a is not tf32 or T.problem.a.k_major or T.grouped):
+        return "a_in_registers=True is for f32, and for tf32 whose neighbours lie along M, not for experts"
     if T.planes > 1 and (
-        T.multicasting > 1 or not (T.problem.b.k_major and (T.problem.a.k_major or plan.splits_a))
+        T.multicasting > 1 or not (T.problem.b.k_major and (T.problem.a.k_major or T.splits_a))
     ):
         return "products of split f32 need K-major operands and clusters that share no loads"
     if plan.l2 and (len(plan.l2) != 2 or not set(plan.l2) <= set("fn-")):
@@ -139,7 +142,7 @@ def fitted(problem: Problem, plan: Plan) -> Plan | None:
     seen = oriented(problem, plan)
     most: Plan | None = None
     stage_bytes = (plan.tile[0] + plan.tile[1]) * plan.tile[2] * element_bytes(problem) * planes_of(problem)
-    stage_bytes -= plan.splits_a * plan.tile[0] * LINE
+    stage_bytes -= plan.a_in_registers * (planes_of(problem) > 1) * plan.tile[0] * LINE
     for stages in range(min(plan.stages, MOST_SHARED // stage_bytes), 1, -1):
         tried = replace(plan, stages=stages)
         try:

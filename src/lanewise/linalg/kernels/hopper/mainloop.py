@@ -29,34 +29,42 @@ class Mainloop:
         self.thread = lw.thread_idx.x % WARPGROUP
         tile_a, tile_b = operand_tiles(traits)
         self.tile_a, self.b = tile_a, tile_b.descriptor(whole=True)
-        self.a = tile_a.target() if traits.plan.splits_a else tile_a.descriptor(whole=False)
+        #: The first of this consumer's blocks of 64 rows in the tile.
+        self.first = 0 if traits.pingpong else own * (traits.consumer_rows // ROWS)
+        if traits.plan.a_in_registers:
+            self.a = tile_a.source(self.first * ROWS)
+        else:
+            self.a = tile_a.descriptor(whole=False)
         #: Set by the kernel.
         self.epilogue: Any = None
         self.block_scales: Any = None
 
     @lw.device
-    def multiply(self, accumulators, stage, further, column=0):
+    def multiply(self, accumulators, stage, further, column=0, part=0):
         """Issue the products of one stage in order of K, 64 rows at once; sums begin unless `further`.
 
-        `column` is the first of a piece of the tile, if the accumulators are for this piece alone.
+        `column` is the first of a piece of the tile, if the accumulators are for this piece alone; `part` is
+        which of the stage's parts along K is multiplied, if there are several.
         """
         T, a, b = self.traits, self.a, self.b
         blocks = T.consumer_rows // ROWS
         pieces = len(accumulators) // blocks
-        first = 0 if T.pingpong else self.own * blocks
-        split = None
-        if T.plan.splits_a:
-            split = self.tile_a.fragments(self.a, first * ROWS, stage)
+        deep = T.bk // T.stage_parts
+        depths = range(part * deep, (part + 1) * deep, self.mma.k)
+        fragments = None
+        if T.plan.a_in_registers:
+            fragments = [self.tile_a.fragments(a, block, stage, depths) for block in range(blocks)]
         lw.wgmma_fence()
-        begun = further
+        begun = further if part == 0 else True
         for plane_a, plane_b in plane_products(T.planes, T.problem.is_transpose):
-            for k in range(0, T.bk, self.mma.k):
+            for step, k in enumerate(depths):
                 for number in range(len(accumulators)):
+                    block = number // pieces
                     from_b = b[column + number % pieces * T.piece, k, plane_b, stage]
-                    if split is None:
-                        from_a = a[0, k, first + number // pieces, plane_a, stage]
+                    if fragments is None:
+                        from_a = a[0, k, self.first + block, plane_a, stage]
                     else:
-                        from_a = split[plane_a][k // self.mma.k]
+                        from_a = fragments[block][plane_a][step]
                     accumulators[number] = self.mma(from_a, from_b, accumulators[number], accumulate=begun)
                 begun = True
         lw.wgmma_commit()
@@ -66,8 +74,8 @@ class Mainloop:
     def release(self, state) -> None:
         """Release a stage to all producers that load into it.
 
-        One thread speaks for the warpgroup, whose wgmma are complete. Scales, and an A that registers split,
-        are read by each warp on its own: then one of each warp does.
+        One thread speaks for the warpgroup, whose wgmma are complete. Scales, and an A that goes through
+        registers, are read by each warp on its own: then one of each warp does.
         """
         T, thread = self.traits, self.thread
         if T.releases_by_warps:
@@ -119,6 +127,9 @@ class Mainloop:
                     self.release(before)
             elif done > 0:
                 self.release(before)
+            for part in range(1, T.stage_parts):
+                accumulators = self.multiply(accumulators, reading.stage, True, part=part)
+                lw.wgmma_wait(1)  # the part before is done: its registers are loaded again
             before = reading
             reading = reading.next()
         if skew:  # noqa: SIM102, decided while tracing

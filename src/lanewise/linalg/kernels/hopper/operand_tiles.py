@@ -1,8 +1,10 @@
 """A tile of A or B in shared memory: how TMA loads it, in parts for a cluster, and how wgmma reads it.
 
-A of f32 may be loaded as it lies in memory, and split into three bf16 in the registers of the warpgroup that
-multiplies it. Nothing is copied before, so that memory is read once: this is for an A that is much larger
-than B. The three bf16 are those of a copy (`copies/chunks.py`), and so are the bits of the product. A warp
+A may be loaded as it lies in memory, and go to wgmma from the registers of the warpgroup that multiplies it.
+Nothing is copied before, so that memory is read once. wgmma takes tf32 from shared memory along K alone; from
+registers, A may lie along M.
+
+A of f32 is split into three bf16 in registers: this is for an A that is much larger than B. The three bf16 are those of a copy (`copies/chunks.py`), and so are the bits of the product. A warp
 beside the producer loads A by TMA, and does not wait until B is copied; where rows of A begin at no multiples
 of 16 bytes, all idle warps of the producer's warpgroup do, by cp.async.
 """
@@ -25,7 +27,7 @@ from lanewise.linalg.kernels.hopper.traits import LINE, ROWS, Traits
 def operand_tiles(traits: Traits) -> tuple[Any, OperandTile]:
     """Return how tiles of A and B lie in shared memory; of a sparse A, the half that is kept.
 
-    A may be f32 that is split in registers.
+    A may go through registers, as tf32 or as f32 that is split there.
     """
     T, plan = traits, traits.plan
     across, along = plan.cluster
@@ -33,9 +35,10 @@ def operand_tiles(traits: Traits) -> tuple[Any, OperandTile]:
     depth = T.bk // 2 if T.problem.sparse else T.bk
     offset = SharedMemory(T).offsets["b"]
     of_b = OperandTile(T, T.b, (T.bn, T.bk), T.problem.b.k_major, across, offset, l2_b)
-    if plan.splits_a:
+    if T.splits_a:
         return SplitTile(T), of_b
-    return OperandTile(T, T.a, (T.bm, depth), T.problem.a.k_major, along, 0, l2_a), of_b
+    kind = TransposedTile if plan.a_in_registers else OperandTile
+    return kind(T, T.a, (T.bm, depth), T.problem.a.k_major, along, 0, l2_a), of_b
 
 
 class OperandTile:
@@ -141,11 +144,58 @@ class OperandTile:
             lw.tma.load(target[None, None, which, stage], map, (*lead, k, column), barrier, **many)
 
 
+# A of tf32 that is transposed in registers ------------------------------------------------------------------
+
+
+#: K of half a fragment: of its first two registers, and of the others.
+_HALF = 4
+
+
+class TransposedTile(OperandTile):
+    """A of tf32 that lies along M: it is loaded like others, and threads read the fragments of wgmma.
+
+    Lane 4g + t of a warp has rows g and g + 8, and t and t + 4 of K. Rows of eight g lie in two of the eight
+    16-byte chunks of a line; the swizzle adds the number of the line to that of the chunk, without carry, so
+    that lines 0 to 3 have four chunks, and lines 4 to 7 the others. So odd t load t + 4 while even t load t,
+    and the other one then: the lanes of a load are in all banks.
+    """
+
+    @lw.device
+    def source(self, first_row) -> tuple[Scalar, Any]:
+        """Return what fragments are read by: whether t is odd, and where this thread's first ones are."""
+        thread = lw.thread_idx.x % 128
+        row, t = first_row + thread // 32 * 16 + thread % 32 // 4, thread % 4
+        odd = t % 2
+        array = self.read(whole=True)
+        places = []
+        for line in (t + _HALF * odd, t + _HALF - _HALF * odd):
+            for down in (0, 8):
+                at = ((row + down) % self.wide, (row + down) // self.wide)
+                places.append(array.ptr(at, line, 0, 0).address)
+        return odd > 0, places
+
+    @lw.device
+    def fragments(self, source, block: int, stage, depths):
+        """Return A of the wgmma of a block of 64 rows and some k of a stage, by plane (one) and step of K."""
+        odd, places = source
+        begin = stage * (self.elements * self.size) + block * ROWS * self.bk * self.size
+        bases = [place + begin.to(lw.u32) for place in places]
+        registers = []
+        for k in depths:
+            loaded = [
+                lw.pointer(base + k * self.wide * self.size, lw.u32, "shared", 4).load() for base in bases
+            ]
+            first = [lw.where(odd, loaded[i + 2], loaded[i]) for i in range(2)]
+            second = [lw.where(odd, loaded[i], loaded[i + 2]) for i in range(2)]
+            registers.append((*first, *second))
+        return [registers]
+
+
 # A of f32 that is split in registers ------------------------------------------------------------------------
 
 
-#: Elements of a line of 128 bytes; K of a fragment.
-_WIDE, _DEEP = LINE // 4, 16
+#: Elements of a line of 128 bytes.
+_WIDE = LINE // 4
 #: Warps that load A where TMA cannot, their threads, and how each says that its loads are there.
 _LOADING = 3
 LOADING = 32 * _LOADING
@@ -241,13 +291,18 @@ class SplitTile:
                     self.load(A, array, (first_row, k, matrix), filling.stage, full)
                 filling = filling.next()
 
+    def source(self, first_row) -> tuple[Array, Any]:
+        """Return what fragments are read by: the array of A, and the first row."""
+        return self.target(), first_row
+
     @lw.device
-    def fragments(self, array, first_row, stage):
-        """Return A of the wgmma of 64 rows from a first one on, by plane and step of K, of a stage."""
+    def fragments(self, source, block: int, stage, depths):
+        """Return A of the wgmma of a block of 64 rows and some k of a stage, by plane and step of K."""
+        array, first_row = source
         thread = lw.thread_idx.x % 128
-        row, column = first_row + thread // 32 * 16 + thread % 32 // 4, thread % 4 * 2
+        row, column = first_row + block * ROWS + thread // 32 * 16 + thread % 32 // 4, thread % 4 * 2
         planes: list[list[tuple[Scalar, ...]]] = [[], [], []]
-        for k in range(0, self.bk, _DEEP):
+        for k in depths:
             registers: list[list[Scalar]] = [[], [], []]
             for deep in (0, 8):
                 for down in (0, 8):

@@ -51,7 +51,7 @@ class Producer:
                 k_of_b = k_of_a if tile_a.bk == tile_b.bk else (first_step + step) * tile_b.bk
                 at_a = (first_row, k_of_a, 0 if T.repeats(T.problem.a) else matrix)
                 at_b = (first_column, k_of_b, 0 if T.repeats(T.problem.b) else matrix)
-                if not T.plan.splits_a:
+                if not T.splits_a:
                     tile_a.load(self.A, to_a, at_a, filling.stage, full, place.column, mask_a)
                 if T.grouped and T.plan.cluster[0] > 1:
                     if shares:

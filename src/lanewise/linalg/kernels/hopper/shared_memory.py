@@ -46,7 +46,7 @@ class SharedMemory:
     def a_bytes(self) -> int:
         """Bytes of A in one stage; of a sparse A, of the values that are kept."""
         T = self.traits
-        if T.plan.splits_a:
+        if T.splits_a:
             return T.bm * T.bk * 4
         return T.bm * LINE // 2 if T.problem.sparse else self._operand_bytes(T.bm, T.problem.a.k_major)
 
@@ -71,7 +71,7 @@ class SharedMemory:
     @property
     def loaded_bytes(self) -> int:
         """Bytes that the producer loads into one stage: not those of an A that registers split."""
-        of_a = 0 if self.traits.plan.splits_a else self.a_bytes
+        of_a = 0 if self.traits.splits_a else self.a_bytes
         return of_a + self.b_bytes + self.metadata_bytes
 
     @cached_property

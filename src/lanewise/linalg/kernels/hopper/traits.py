@@ -17,7 +17,7 @@ from lanewise.isa.multiprocessor import shared_bytes_of
 from lanewise.linalg.kernels.tile_traits import TileTraits, compiled_in, has_aligned_rows
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Epilogue, Problem
-from lanewise.linalg.sum_order import sparse_name, wgmma_name
+from lanewise.linalg.sum_order import planes_of, sparse_name, wgmma_name
 
 #: Threads of a warpgroup, rows of a wgmma, bytes of a line of the 128-byte swizzle.
 WARPGROUP, ROWS, LINE = 128, 64, 128
@@ -34,8 +34,9 @@ WIDEST = 256
 WIDEST_PROMOTED = 192
 #: Dynamic shared memory that a block can have beside some hundred bytes of barriers.
 MOST_SHARED = shared_bytes_of("sm_90a") - 1024
-#: Registers of a stage's A that is split in registers: three planes of 64 × 64 bf16.
-SPLIT_REGISTERS = 48
+#: Registers of 64 rows of a stage's A that goes through registers, by its planes: three of 64 × 64 bf16, or
+#: one of 64 × 32 tf32.
+FRAGMENT_REGISTERS = {3: 48, 1: 16}
 #: The epilogue that rounds alone.
 PLAIN = Epilogue()
 #: Elements of a row of a sparse A of which one 4-bit code of the metadata selects two.
@@ -88,9 +89,14 @@ class Traits(TileTraits):
         return self.plan.copy_a or self.plan.copy_b
 
     @property
+    def splits_a(self) -> bool:
+        """Whether A, of f32, is split into bf16 in registers; other warps than the producer's load it."""
+        return self.plan.a_in_registers and self.planes > 1
+
+    @property
     def threads_load_a(self) -> bool:
         """Whether idle warps load A, of f32, as its rows begin at no multiples of 16 bytes."""
-        return self.plan.splits_a and not self.problem.a.tma
+        return self.splits_a and not self.problem.a.tma
 
     # who computes what --------------------------------------------------------------------------------------
 
@@ -196,12 +202,21 @@ class Traits(TileTraits):
     def sum_registers(self) -> int:
         """Registers of a thread for sums; if they are promoted, for totals and one or two accumulators."""
         of_accumulator = self.consumer_rows // ROWS * self.bn // 2 * self.problem.sums.bits // 32
-        split = SPLIT_REGISTERS if self.plan.splits_a else 0
+        fragments = self.consumer_rows // ROWS * FRAGMENT_REGISTERS[self.planes]
         return (
-            split
+            self.plan.a_in_registers * fragments
             + of_accumulator
             + self.promotes * (1 + self.two_accumulators) * of_accumulator * self.piece // self.bn
         )
+
+    @property
+    def stage_parts(self) -> int:
+        """In how many parts the products of a stage are issued, one after the other along K.
+
+        Registers of A are loaded again when the products that read them are complete. Of two parts, one is
+        loaded while the products of the other run; those of sums that are promoted are complete before.
+        """
+        return 2 if self.plan.a_in_registers and not self.promotes else 1
 
     @property
     def scaled_by_blocks(self) -> bool:
@@ -210,9 +225,9 @@ class Traits(TileTraits):
 
     @property
     def releases_by_warps(self) -> bool:
-        """Whether each warp releases a stage: scales, metadata of a sparse A, and an A that registers split
-        are read by each warp."""
-        return self.scaled_by_blocks or self.problem.sparse or self.plan.splits_a
+        """Whether each warp releases a stage: scales, metadata of a sparse A, and an A that goes through
+        registers are read by each warp."""
+        return self.scaled_by_blocks or self.problem.sparse or self.plan.a_in_registers
 
     @property
     def releases(self) -> int:
@@ -276,5 +291,5 @@ def traits_of(problem: Problem, plan: Plan) -> Traits:
         plan, schedule=schedule, group=8, swap=False, copy_a=plan.copy_a or plan.copy_b, copy_b=False, why=""
     )
     return Traits(
-        compiled_in(problem, plan.splits_a), compiled, Store.REGISTERS if plan.direct else store, aligned
+        compiled_in(problem, plan.a_in_registers and planes_of(problem) > 1), compiled, Store.REGISTERS if plan.direct else store, aligned
     )
