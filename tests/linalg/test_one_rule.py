@@ -46,7 +46,7 @@ def test_plans_name_the_instruction_of_the_kernel(arch: str, types: Any, columns
     if computes_transpose(planned.problem, planned.plan):
         names = names[::-1]
     if planned.plan.family == "warpgroup":
-        compiled = traits_of(as_loaded(problem), planned.plan).instruction.text
+        compiled = traits_of(as_loaded(problem, planned.plan), planned.plan).instruction.text
     else:
         compiled = warp_traits_of(problem, planned.plan).mma.text
     printed = dict(planned.rows())["instruction"]
@@ -59,7 +59,7 @@ def test_kernels_multiply_what_the_order_says(precision: str) -> None:
     """Formats, planes and widths of a kernel are those by which the CPU computes."""
     a = np.zeros((200, 300), np.float32)
     planned = lw.plan(a, a.T, precision=precision)
-    traits = traits_of(oriented(as_loaded(planned.problem), planned.plan), planned.plan)
+    traits = traits_of(oriented(as_loaded(planned.problem, planned.plan), planned.plan), planned.plan)
     assert (traits.a.name, traits.b.name) == sum_order.multiplied_as(planned.problem)
     assert traits.element_bytes == sum_order.element_bytes(planned.problem)
     assert traits.instruction.k == sum_order.instruction_of(planned.problem, planned.plan).k

@@ -44,7 +44,7 @@ def test_instructions_of_planned_tiles_exist(dtype: str) -> None:
         plan = plan_of(problem, "sm_90a")
         if plan.family == "warp":  # mma.sync has one width
             continue
-        traits = traits_of(oriented(as_loaded(problem), plan), plan)
+        traits = traits_of(oriented(as_loaded(problem, plan), plan), plan)
         require_possible(traits)
         assert traits.instruction.n == plan.tile[1], plan
 

@@ -126,7 +126,10 @@ def test_plans_that_are_measured_can_be_launched(dtype: Any, turned: str, keywor
         for plan in (usual, *others):
             assert not plan.why
             if plan.family == "warpgroup":
-                kept = [computes_transpose(problem, plan) == (name == "b") and plan.a_in_registers for name in "ab"]
+                kept = [
+                    computes_transpose(problem, plan) == (name == "b") and plan.a_in_registers
+                    for name in "ab"
+                ]
                 assert plan.copy_a == (needs_copy(problem.a, problem.precision) and not kept[0])
                 assert plan.copy_b == (needs_copy(problem.b, problem.precision) and not kept[1])
             try:

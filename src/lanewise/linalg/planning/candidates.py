@@ -14,21 +14,22 @@ import numpy as np
 
 from lanewise.linalg.kernels.hopper.traits import (
     FIRST_REGISTERS,
+    FRAGMENT_REGISTERS,
+    INSTRUCTION_REGISTERS,
     MOST_SHARED,
     OTHER_REGISTERS,
     REGISTERS,
     REGISTERS_OF_CONSUMERS,
     ROWS,
-    SPLIT_REGISTERS,
     WIDEST,
     WIDEST_PROMOTED,
 )
-from lanewise.linalg.operand_copies import needs_copy
+from lanewise.linalg.operand_copies import needs_copy, needs_transpose
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.planning.model import H200, LINE, Case, expected, plan_columns, problem_columns
-from lanewise.linalg.problem import Problem
+from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.sum_order import element_bytes, instruction_widths, planes_of
 
 ARCH = "sm_90a"
@@ -145,6 +146,7 @@ def ranked(
         forced = forced or (1, 1)
     products = problem.m * problem.n * problem.k * problem.batch
     both = min(problem.m, problem.n) <= _TRANSPOSED or (products >= _MANY and planes_of(problem) == 1)
+    both |= _is_transposed(problem.b, problem)  # the transpose has it first, and need not copy it
     orientations = [False, True] if both else [False]
     parts = [_choices(problem, swap, forced, most_groups) for swap in orientations]
     is_invariant = problem.batch_invariant or most_groups is not None
@@ -263,9 +265,9 @@ def _choices(
     pingpong = _can_pingpong(problem, x)
     x = {name: np.concatenate([values, values[pingpong]]) for name, values in x.items()}
     x["pingpong"][len(pingpong) :] = 1
-    split = _can_split_a(seen, x)
-    x = {name: np.concatenate([values, values[split]]) for name, values in x.items()}
-    x["a_in_registers"][len(split) :] = 1
+    lying = _can_have_a_in_registers(seen, x)
+    x = {name: np.concatenate([values, values[lying]]) for name, values in x.items()}
+    x["a_in_registers"][len(lying) :] = 1
     return _with_stages(seen, x)
 
 
@@ -285,11 +287,12 @@ def _with_stages(problem: Problem, x: Choices) -> Choices:
 
     Where K is short, fewer are tried beside all results of a tile: their lines are stored whole then.
     """
-    consumers = np.where(x["rows"] == 3 * ROWS, 3, np.where((x["rows"] > ROWS) | (x["pingpong"] > 0), 2, 1))
+    consumers = _consumers(x)
     exchange = np.where(x["split"] > 1, x["rows"] * x["columns"] * _SUM_BYTES, 0)
     line = LINE // element_bytes(problem)
     loaded = x["columns"] if problem.b.k_major else -(-x["columns"] // line) * line
-    stage = (x["rows"] + loaded) * LINE * planes_of(problem) - x["a_in_registers"] * x["rows"] * LINE
+    stage = (x["rows"] + loaded) * LINE * planes_of(problem)
+    stage -= x["a_in_registers"] * (planes_of(problem) > 1) * x["rows"] * LINE
     whole = ROWS * x["columns"] * problem.out.dtype.word_bits // 8
     by_tma = (x["direct"] == 0) & (x["gather"] == 0) & problem.out.k_major & (problem.out.alignment == 16)
     is_short = problem.k * element_bytes(problem) <= _SHORT_K
@@ -313,16 +316,35 @@ def _with_stages(problem: Problem, x: Choices) -> Choices:
     return {**{name: values[at] for name, values in x.items()}, "stages": stages}
 
 
-def _can_split_a(problem: Problem, x: Choices) -> Any:
-    """Return of which candidates the kernel's A may be split into bf16 in registers."""
-    if planes_of(problem) == 1 or problem.a.inner != 1:
+def _is_transposed(operand: Operand, problem: Problem) -> bool:
+    """Return whether an operand of tf32 lies along M or N, and TMA can load it as it lies."""
+    is_tf32 = problem.precision == "tf32" and not problem.experts
+    return is_tf32 and operand.tma and needs_transpose(operand, problem.precision)
+
+
+def _can_have_a_in_registers(problem: Problem, x: Choices) -> Any:
+    """Return of which candidates the kernel's A may be loaded as it lies, and go through registers."""
+    planes = planes_of(problem)
+    if problem.a.inner != 1 or (planes == 1 and not _is_transposed(problem.a, problem)):
         return np.zeros(len(x["rows"]), bool)
-    consumers = x["rows"] // ROWS
-    registers = REGISTERS_OF_CONSUMERS if problem.a.tma else FIRST_REGISTERS
-    most = np.array([0, *registers.values(), 0])[consumers]
-    return (consumers <= (3 if problem.a.tma else 2)) & (
-        x["columns"] + SPLIT_REGISTERS + OTHER_REGISTERS <= most
+    consumers = _consumers(x)
+    high = x["rows"] // np.where(x["pingpong"] > 0, 1, consumers) // ROWS
+    first, most = (
+        np.array([0, *registers.values()])[consumers] - OTHER_REGISTERS
+        for registers in (FIRST_REGISTERS, REGISTERS_OF_CONSUMERS if problem.a.tma else FIRST_REGISTERS)
     )
+    sums = x["columns"] if planes > 1 else x["columns"] // 2
+    fitting = high * (sums + FRAGMENT_REGISTERS[planes]) <= most
+    fitting &= x["columns"] // 2 + INSTRUCTION_REGISTERS <= first
+    if planes > 1:
+        fitting &= (high == 1) & (consumers <= (3 if problem.a.tma else 2))
+    return fitting
+
+
+def _consumers(x: Choices) -> Any:
+    """Return the warpgroups of each candidate that multiply."""
+    several = (x["rows"] > ROWS) | (x["pingpong"] > 0)
+    return np.where(x["rows"] == 3 * ROWS, 3, np.where(several, 2, 1))
 
 
 def _tiles(problem: Problem, split: int) -> Iterator[tuple[int, int]]:

@@ -119,8 +119,10 @@ class Costs:
     promotion: float = 0.035
     promotion_by_turns: float = 0.005
     promotion_in_halves: float = 0.014
-    #: Splitting 64 × 64 f32 into bf16 in the registers of a warpgroup, while others multiply.
+    #: Splitting 64 × 64 f32 into bf16 in the registers of a warpgroup, while others multiply; the same of
+    #: loading the fragments of 64 × 32 tf32 that lie along M.
     register_split: float = 0.3
+    register_transpose: float = 0.06
     #: One load by a thread of such numbers, where TMA cannot load them.
     thread_load: float = 0.00026
     #: Parts of K: an exchange in a cluster and the bytes of sums that a block gets, one through memory by who
@@ -191,9 +193,10 @@ class Case:
     a_along_m: Values
     b_along_n: Values
     #: The bytes, up to a line, at whose multiples rows of A and of B begin as TMA loads them; the same, up to
-    #: 16, as they lie.
+    #: 16, as they lie; and the same as the former of an A that is not copied, but lies along M.
     lines_a: Values
     lines_b: Values
+    lying_lines_a: Values
     aligned_a: Values
     aligned_b: Values
     #: Whether fragments of A and of B are put together element by element by mma.sync kernels.
@@ -208,10 +211,11 @@ class Case:
     promotes: Values
     #: 0, or how many matrices B has, each for some rows of A.
     experts: Values
-    #: Kernels that copy operands first, whether one of them transposes elements of four bytes, and the bytes
-    #: that they read and write, of all and of A that is split into bf16.
+    #: Operands that are copied first, whether elements of four bytes are transposed, of all and of B; and the
+    #: bytes that are read and written for it, of all and of A.
     copies: Values
     transposes: Values
+    transposes_b: Values
     copied_bytes: Values
     copied_a_bytes: Values
     #: The plan. `warp`: it is one of mma.sync, which copies nothing.
@@ -289,7 +293,7 @@ def _memory_bytes(case: Case, costs: Costs, element: Values) -> tuple[Values, Va
     x, c = case, costs
     readers_a, matrices = ceiling(x.n, x.columns * x.along), _matrices(x)
     readers_b = np.maximum(ceiling(_tiles_down(x, x.rows), x.across) / matrices, 1)
-    rows = x.m * (1 + c.half_atoms * (x.lines_a < _SECTOR) + c.far_reads * (1 - 1 / readers_a))
+    rows = x.m * (1 + c.half_atoms * (_lines_a(x) < _SECTOR) + c.far_reads * (1 - 1 / readers_a))
     rows = rows * _share_of_planes(x)
     of_b = 1 + c.half_atoms * (x.lines_b < _SECTOR) + c.far_reads * (1 - 1 / readers_b)
     reads = (rows + x.n * matrices * of_b) * x.k * element * x.batch
@@ -324,7 +328,17 @@ def _tiles_down(case: Case, rows: Values) -> Values:
 
 def _share_of_planes(case: Case) -> Values:
     """Return what share of the bytes of its bf16 numbers A has: less if it is f32 that registers split."""
-    return np.where(case.a_in_registers > 0, 2 / 3, 1.0)
+    return np.where((case.a_in_registers > 0) & (case.planes > 1), 2 / 3, 1.0)
+
+
+def _is_transposed(case: Case) -> Values:
+    """Return whether A, of tf32, is loaded along M, and transposed in registers."""
+    return (case.a_in_registers > 0) & (case.planes == 1)
+
+
+def _lines_a(case: Case) -> Values:
+    """Return the bytes, up to a line, at whose multiples rows of A begin as TMA loads them."""
+    return np.where(_is_transposed(case), case.lying_lines_a, case.lines_a)
 
 
 def _drained(moved: Values, costs: Costs) -> Values:
@@ -395,9 +409,10 @@ def _load_factors(case: Case, costs: Costs) -> tuple[Values, Values]:
     x, c = case, costs
     columns = np.asarray(x.columns * x.element_bytes).astype(int)
     begin_b = np.gcd(np.asarray(x.lines_b).astype(int), np.where(x.b_along_n > 0, columns, LINE))
-    along_a, along_b = c.loads_along_m * x.a_along_m, c.loads_along_n * x.b_along_n
+    along_a = c.loads_along_m * np.maximum(x.a_along_m, _is_transposed(x))
+    along_b = c.loads_along_n * x.b_along_n
     factors = []
-    for begin, along in ((x.lines_a, along_a), (begin_b, along_b)):
+    for begin, along in ((_lines_a(x), along_a), (begin_b, along_b)):
         crossing = c.split_lines * (1 - begin / LINE)
         factors.append((1 + along + crossing) * (1 + c.half_sectors * (begin < _SECTOR)))
     return factors[0], factors[1]
@@ -467,7 +482,7 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     exchange = exchange + np.where(x.groups > 1, np.where(x.gather > 0, by_kernel, by_last), 0.0)
     number = x.copies - x.a_in_registers
     copies = np.where(number > 0, c.copy + c.second_copy * (number - 1), 0.0)
-    copies = copies + c.transposing_copy * x.transposes
+    copies = copies + c.transposing_copy * np.where(x.a_in_registers > 0, x.transposes_b, x.transposes)
     copies = copies + (x.copied_bytes - x.a_in_registers * x.copied_a_bytes) / c.copy_bytes
     total = launch + _larger(computed, memory) + exchange + copies
     waves = np.maximum(tiles / slots, 1)
@@ -495,7 +510,9 @@ def _products_of_step(case: Case, costs: Costs, consumers: Values, persistent: V
     promoted = x.promotes * promotion * x.rows / consumers * x.columns / ROWS**2
     # two accumulators keep the tensor cores busy; of those that alternate, one has a block's only tile
     alone = ((consumers == 1) & (x.by_turns == 0)) | ((x.pingpong > 0) & ~persistent)
-    multiply = np.maximum(multiply, x.a_in_registers * (multiply / consumers + c.register_split))
+    high = np.where(x.pingpong > 0, x.rows, x.rows / consumers) / ROWS
+    registers = np.where(x.planes > 1, c.register_split, c.register_transpose * high)
+    multiply = np.maximum(multiply, x.a_in_registers * (multiply / consumers + registers))
     return multiply + np.where(alone, c.step_alone, 0.0) + promoted
 
 
@@ -630,6 +647,7 @@ def problem_columns(problem: Problem, plan: Plan) -> dict[str, float]:
         "planes": planes, "plane_products": len(plane_products(planes)),
         "a_along_m": along[0], "b_along_n": along[1],
         "lines_a": _begins_at(seen.a, problem), "lines_b": _begins_at(seen.b, problem),
+        "lying_lines_a": _lies_at(seen.a),
         "aligned_a": min(seen.a.alignment, 16), "aligned_b": min(seen.b.alignment, 16),
         "single_a": not seen.a.k_major and size != 2, "single_b": not seen.b.k_major and size != 2,
         "line_bytes": across * out, "along_n": seen.out.k_major,
@@ -639,8 +657,10 @@ def problem_columns(problem: Problem, plan: Plan) -> dict[str, float]:
         "experts": problem.experts,
         "copies": len(copied),
         "transposes": size == 4 and any(needs_transpose(operand, problem.precision) for operand, _ in copied),
+        "transposes_b": size == 4 and needs_transpose(seen.b, problem.precision),
         "copied_bytes": sum(_copied_bytes(operand, rows, problem, planes) for operand, rows in copied),
-        "copied_a_bytes": _copied_bytes(seen.a, seen.m, problem, planes) if planes > 1 else 0,
+        "copied_a_bytes": needs_copy(seen.a, problem.precision)
+        and _copied_bytes(seen.a, seen.m, problem, planes),
     }  # fmt: skip
 
 
@@ -648,6 +668,11 @@ def _begins_at(operand: Operand, problem: Problem) -> int:
     """Return the bytes, up to a line, at whose multiples the rows of an operand begin; copies have lines."""
     if needs_copy(operand, problem.precision):
         return LINE
+    return _lies_at(operand)
+
+
+def _lies_at(operand: Operand) -> int:
+    """Return the bytes, up to a line, at whose multiples the rows of an operand begin as they lie."""
     return gcd(operand.leading * operand.dtype.word_bits // 8, LINE)
 
 

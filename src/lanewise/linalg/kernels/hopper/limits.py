@@ -9,6 +9,7 @@ from lanewise.formats import f32, tf32
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.traits import (
     FIRST_REGISTERS,
+    INSTRUCTION_REGISTERS,
     LINE,
     MOST_SHARED,
     OTHER_REGISTERS,
@@ -60,9 +61,10 @@ def _about_tile(T: Traits) -> str:
         return f"more than {WIDEST} columns are for dense products whose K is not split or promoted"
     if T.bk * T.element_bytes != LINE:
         return f"a stage must have {LINE // T.element_bytes} elements of K (128 bytes), not {T.bk}"
+    of_instruction = min(T.bn, WIDEST) // 2 * sums.bits // 32 + T.plan.a_in_registers * INSTRUCTION_REGISTERS
     if (
         T.sum_registers + OTHER_REGISTERS > T.most_registers
-        or min(T.bn, WIDEST) // 2 * sums.bits // 32 + OTHER_REGISTERS > FIRST_REGISTERS[T.consumers]
+        or of_instruction + OTHER_REGISTERS > FIRST_REGISTERS[T.consumers]
     ):
         return f"{T.consumer_rows} × {T.bn} sums do not fit into the registers of a warpgroup"
     return ""

@@ -4,9 +4,10 @@ A may be loaded as it lies in memory, and go to wgmma from the registers of the 
 Nothing is copied before, so that memory is read once. wgmma takes tf32 from shared memory along K alone; from
 registers, A may lie along M.
 
-A of f32 is split into three bf16 in registers: this is for an A that is much larger than B. The three bf16 are those of a copy (`copies/chunks.py`), and so are the bits of the product. A warp
-beside the producer loads A by TMA, and does not wait until B is copied; where rows of A begin at no multiples
-of 16 bytes, all idle warps of the producer's warpgroup do, by cp.async.
+A of f32 is split into three bf16 in registers: this is for an A that is much larger than B. The three bf16
+are those of a copy (`copies/chunks.py`), and so are the bits of the product. A warp beside the producer loads
+A by TMA, and does not wait until B is copied; where rows of A begin at no multiples of 16 bytes, all idle
+warps of the producer's warpgroup do, by cp.async.
 """
 
 from __future__ import annotations

@@ -37,6 +37,8 @@ MOST_SHARED = shared_bytes_of("sm_90a") - 1024
 #: Registers of 64 rows of a stage's A that goes through registers, by its planes: three of 64 × 64 bf16, or
 #: one of 64 × 32 tf32.
 FRAGMENT_REGISTERS = {3: 48, 1: 16}
+#: Registers of A that one instruction reads.
+INSTRUCTION_REGISTERS = 4
 #: The epilogue that rounds alone.
 PLAIN = Epilogue()
 #: Elements of a row of a sparse A of which one 4-bit code of the metadata selects two.
@@ -291,5 +293,8 @@ def traits_of(problem: Problem, plan: Plan) -> Traits:
         plan, schedule=schedule, group=8, swap=False, copy_a=plan.copy_a or plan.copy_b, copy_b=False, why=""
     )
     return Traits(
-        compiled_in(problem, plan.a_in_registers and planes_of(problem) > 1), compiled, Store.REGISTERS if plan.direct else store, aligned
+        compiled_in(problem, plan.a_in_registers and planes_of(problem) > 1),
+        compiled,
+        Store.REGISTERS if plan.direct else store,
+        aligned,
     )

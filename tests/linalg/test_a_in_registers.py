@@ -1,0 +1,191 @@
+"""A that is loaded as it lies and goes to wgmma from registers, with the bits of a copied A.
+
+It is f32 that is split into bf16 there, or tf32 that lies along M.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import lanewise as lw
+from lanewise.linalg.kernels.family import family_of
+from lanewise.linalg.kernels.hopper.launches import kernel
+from lanewise.linalg.operand_copies import as_loaded, with_copies
+from lanewise.linalg.options import Options
+from lanewise.linalg.orientation import oriented
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.planning.candidates import ranked
+from lanewise.linalg.planning.planner import built, plan_of
+from lanewise.linalg.rules import problem_of_sizes, request_of
+from linalg.hopper_products import plan, some
+from linalg.kernels_on_cpu import _pointers, by_kernels
+
+#: Precision, sizes (batch, m, n, k), which of A and B are transposed, and the plan.
+CASES: dict[str, tuple[str, tuple[int, int, int, int], str, Any]] = {
+    "rows by TMA": ("f32", (1, 72, 12, 132), "", plan((64, 16, 64), stages=2)),
+    "columns by TMA": ("f32", (2, 132, 8, 68), "ab", plan((128, 8, 64), stages=2)),
+    "rows at any address": ("f32", (1, 71, 12, 131), "b", plan((64, 16, 64), stages=3)),
+    "columns at any address": ("f32", (3, 133, 8, 67), "a", plan((64, 8, 64), stages=2)),
+    "rows at multiples of 8 bytes, B first": (
+        "f32", (1, 7, 138, 262), "b", plan((128, 8, 64), stages=2, swap=True),
+    ),
+    "parts of K": ("f32", (2, 70, 24, 329), "", plan((64, 16, 64), stages=2, split=2)),
+    "groups of K": ("f32", (1, 130, 40, 578), "a", plan((128, 40, 64), stages=2, groups=3, gather=True)),
+    "tf32": ("tf32", (1, 132, 40, 203), "a", plan((64, 40, 32), stages=3)),
+    "tf32, K-major B": ("tf32", (2, 72, 12, 68), "ab", plan((192, 16, 32), stages=2)),
+    "tf32, B first": ("tf32", (1, 36, 264, 260), "", plan((256, 24, 32), stages=3, swap=True)),
+    "tf32, clusters": ("tf32", (3, 200, 70, 132), "ab", plan((128, 32, 32), cluster=(2, 2), stages=3)),
+    "tf32, shared lines": ("tf32", (1, 132, 72, 100), "ab", plan((64, 32, 32), cluster=(1, 4), stages=2)),
+    "tf32, alternating": ("tf32", (2, 260, 40, 100), "a", plan((128, 24, 32), schedule="pingpong")),
+    "tf32, parts of K": ("tf32", (1, 68, 48, 480), "ab", plan((64, 32, 32), stages=2, split=2)),
+    "tf32, groups": ("tf32", (2, 24, 100, 400), "", plan((64, 8, 32), swap=True, groups=3, gather=True)),
+}  # fmt: skip
+
+
+def operands(rng: Any, sizes: tuple[int, int, int, int], turned: str) -> tuple[Any, Any]:
+    """A and B, of which some lie transposed; numbers of very different sizes, some not finite."""
+    batch, m, n, k = sizes
+    lead = (batch,) if batch > 1 else ()
+
+    def matrix(name: str, rows: int, columns: int) -> Any:
+        shape = (*lead, columns, rows) if name in turned else (*lead, rows, columns)
+        made = (rng.standard_normal(shape) * 2.0 ** rng.integers(-30, 30, shape)).astype(np.float32)
+        return made.swapaxes(-1, -2) if name in turned else made
+
+    a, b = matrix("a", m, k), matrix("b", k, n)
+    if min(m, k) > 7:
+        a[..., 1, 2], a[..., 3, 5], a[..., 5, 7] = np.inf, np.nan, -np.inf
+    return a, b
+
+
+def by_both_plans(a: Any, b: Any, chosen: Plan, **keywords: Any) -> tuple[Plan, Any]:
+    """Return a plan with what it copies, and its result: the same on the CPU and by kernels that copy A."""
+    problem = request_of(a, b, Options(**keywords)).problem
+    assert problem is not None
+    chosen = with_copies(problem, replace(chosen, a_in_registers=True))
+    assert not (chosen.copy_b if chosen.swap else chosen.copy_a)
+    copied = with_copies(problem, replace(chosen, a_in_registers=False, stages=2))
+    assert copied.copy_b if chosen.swap else copied.copy_a
+    wanted = lw.matmul(a, b, plan=copied, **keywords)
+    assert np.array_equal(lw.matmul(a, b, plan=chosen, **keywords), wanted, equal_nan=True)
+    result = by_kernels(a, b, plan=chosen, **keywords)
+    assert np.array_equal(result, wanted, equal_nan=True)
+    return chosen, result
+
+
+@pytest.mark.parametrize("name", some(CASES, "rows by TMA", "parts of K", "tf32", "tf32, clusters"))
+def test_bits_are_those_of_a_copied_operand(name: str) -> None:
+    """The kernel has the CPU's bits, which are those of a plan that copies both; nothing races."""
+    precision, sizes, turned, chosen = CASES[name]
+    a, b = operands(np.random.default_rng(len(name)), sizes, turned)
+    chosen, _ = by_both_plans(a, b, chosen, precision=precision)
+    request = request_of(a, b, Options(precision=precision))
+    assert request.problem is not None
+    family = family_of("warpgroup")
+    pointers = _pointers(request, family.workspace_bytes(request.problem, chosen))
+    for configured, arguments, _ in family.launches(request.problem, chosen, pointers):
+        report = lw.check(configured, *arguments, schedule="late")
+        assert report.ok, report
+
+
+@settings(max_examples=5, deadline=None, derandomize=True)
+@given(
+    # a result or an operand of one line may lie along either of its axes
+    sizes=st.tuples(st.integers(1, 3), st.integers(1, 40), st.integers(2, 80), st.integers(2, 300)),
+    shape=st.sampled_from([((64, 16, 32), 2), ((128, 24, 32), 3), ((256, 16, 32), 2)]),
+    swap=st.booleans(),
+    across=st.booleans(),
+    out=st.sampled_from(["float32", "float16"]),
+)  # fmt: skip
+def test_tf32_of_any_sizes(
+    sizes: tuple[int, int, int, int], shape: Any, swap: bool, across: bool, out: str
+) -> None:
+    """A of any number of rows that begin at multiples of 16 bytes, and B along K or along N, with a bias."""
+    batch, fours, other, k = sizes
+    m, n = (other, 4 * fours) if swap else (4 * fours, other)
+    turned = ("a" if across else "") if swap else ("a" if across else "ab")
+    a, b = operands(np.random.default_rng(k), (batch, m, n, k), turned)
+    bias = np.random.default_rng(m).standard_normal(n).astype(np.float32)
+    tile, stages = shape
+    by_both_plans(
+        a, b, plan(tile, stages=stages, swap=swap), precision="tf32", out_dtype=out, bias=bias,
+        activation="relu",
+    )  # fmt: skip
+
+
+def test_fragments_of_tf32_have_no_bank_conflicts() -> None:
+    """Every load of a warp reads all banks once."""
+    a, b = operands(np.random.default_rng(2), (1, 128, 64, 128), "ab")
+    request = request_of(a, b, Options(precision="tf32"))
+    assert request.problem is not None
+    chosen = plan((128, 64, 32), stages=2, a_in_registers=True)
+    pointers = _pointers(request, 0)
+    ((configured, arguments, _),) = family_of("warpgroup").launches(request.problem, chosen, pointers)
+    counters = lw.check(configured, *arguments).counters
+    assert counters["smsp__inst_executed_op_shared_ld.sum"] >= 8 * 16 * 4  # warps, loads of a stage, stages
+    assert counters["sm__sass_l1tex_data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"] == 0
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [plan((64, 256, 32)), plan((128, 256, 32), cluster=(2, 1)), plan((192, 176, 32), stages=3),
+     plan((256, 160, 32), stages=3), plan((128, 160, 32), schedule="pingpong")],
+    ids=str,
+)  # fmt: skip
+def test_the_largest_tiles_of_tf32_have_registers(chosen: Plan) -> None:
+    """ptxas spills none, and does not serialise the wgmma."""
+    problem = problem_of_sizes(4096, 4096, 4096, "f32", precision="tf32", layout="tt")
+    plan = replace(chosen, a_in_registers=True)
+    cubin = kernel(as_loaded(problem, plan), plan).cubin()
+    assert cubin.resources["warpgroup"].spill_stores == 0
+    assert "serialized" not in cubin.log
+
+
+@pytest.mark.parametrize("layout", ["nn", "tt", "tn", "nt"])
+def test_planner_reads_tf32_as_it_lies(layout: str) -> None:
+    """The larger operand is not copied if it lies along M or N; one that lies along K needs no registers."""
+    for m, n, k in ((8192, 64, 4096), (64, 8192, 4096), (4096, 4096, 4096), (640, 768, 512)):
+        problem = problem_of_sizes(m, n, k, "f32", precision="tf32", layout=layout, batch=2)
+        chosen = plan_of(problem, "sm_90a")
+        first = oriented(problem, chosen).a
+        assert not (chosen.a_in_registers and first.k_major)
+        if layout == "nt":
+            assert not any(ranked(problem).choices["a_in_registers"])
+        elif (m >= n and layout[0] == "t") or (n >= m and layout[1] == "n"):
+            assert chosen.a_in_registers
+
+
+def test_planner_copies_what_tma_cannot_load() -> None:
+    """Rows at no multiples of 16 bytes."""
+    problem = problem_of_sizes(8191, 64, 4096, "f32", precision="tf32", layout="tt")
+    assert not any(ranked(problem).choices["a_in_registers"])
+    assert not plan_of(problem, "sm_90a").a_in_registers
+
+
+def test_what_cannot_go_through_registers_is_refused() -> None:
+    """Other types, families, tiles, a copy of the same operand; elements with gaps are copied first."""
+    a, b = np.ones((64, 256), np.float32), np.ones((256, 16), np.float32)
+    good = plan((64, 16, 64), a_in_registers=True, copy_b=True)
+    lw.matmul(a, b, precision="f32", plan=good)
+    for bad, reason in (
+        (replace(good, copy_a=True), "copy_a=False"),
+        (replace(good, family="warp", tile=(64, 8, 16), copy_b=False), "family 'warpgroup'"),
+        (replace(good, tile=(256, 16, 64), stages=2), "64 rows for each warpgroup"),
+    ):
+        with pytest.raises(lw.LanewiseError, match=reason):
+            lw.matmul(a, b, precision="f32", plan=bad)
+    with pytest.raises(lw.LanewiseError, match="products of f32"):
+        lw.matmul(a.astype(np.float16), b.astype(np.float16), plan=replace(good, copy_b=False))
+    of_tf32 = replace(good, tile=(64, 16, 32))
+    across = np.ones((256, 64), np.float32).T
+    lw.matmul(across, b, precision="tf32", plan=of_tf32)
+    with pytest.raises(lw.LanewiseError, match="neighbours lie along M"):
+        lw.matmul(a, b, precision="tf32", plan=of_tf32)
+    with pytest.raises(lw.LanewiseError, match="TMA cannot load a as it lies"):
+        lw.matmul(across[:63].copy("F"), b, precision="tf32", plan=of_tf32)
+    tall = problem_of_sizes(256, 256, 256, "f32", precision="tf32", layout="tt")
+    assert built(tall, replace(of_tf32, tile=(256, 176, 32), copy_b=False)) is None  # too few registers
