@@ -132,9 +132,11 @@ def test_forced_plans_without_a_kernel_are_refused() -> None:
     single = a.astype(np.float32), b.astype(np.float32)
     with pytest.raises(lw.LanewiseError, match="must have 32 elements of K"):
         lw.matmul(*single, precision="tf32", plan=found)
-    large = np.ones((2048, 512), np.float32), np.ones((512, 2048), np.float32)  # by wgmma, which needs a copy
+    large = np.ones((2048, 512), np.float32), np.ones((512, 2048), np.float32)  # by wgmma
+    chosen = lw.plan(*large, precision="tf32")
+    assert not chosen.plan.copy_b and chosen.with_(swap=False).plan.copy_b
     with pytest.raises(lw.LanewiseError, match="the plan does not copy it"):
-        lw.matmul(*large, precision="tf32", plan=lw.plan(*large, precision="tf32").with_(copy_b=False))
+        lw.matmul(*large, precision="tf32", plan=chosen.with_(a_in_registers=False))
     usable = lw.matmul(a, b, plan=found.with_(**{**warp, "tile": (64, 64, 32)}))
     assert (usable == 512).all()
 

@@ -482,7 +482,8 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     exchange = exchange + np.where(x.groups > 1, np.where(x.gather > 0, by_kernel, by_last), 0.0)
     number = x.copies - x.a_in_registers
     copies = np.where(number > 0, c.copy + c.second_copy * (number - 1), 0.0)
-    copies = copies + c.transposing_copy * np.where(x.a_in_registers > 0, x.transposes_b, x.transposes)
+    transposes: Values = np.where(x.a_in_registers > 0, x.transposes_b, x.transposes)
+    copies = copies + c.transposing_copy * transposes
     copies = copies + (x.copied_bytes - x.a_in_registers * x.copied_a_bytes) / c.copy_bytes
     total = launch + _larger(computed, memory) + exchange + copies
     waves = np.maximum(tiles / slots, 1)

@@ -11,6 +11,7 @@ from typing import Any
 from lanewise.errors import LanewiseError
 from lanewise.hints import Suggests
 from lanewise.linalg.kernels.family import family_of
+from lanewise.linalg.operand_copies import with_copies
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan, require_fields
 from lanewise.linalg.planning.blackwell import UNMEASURED
@@ -72,7 +73,11 @@ class PlannedProduct(Suggests):
         changed: dict[str, Any] = {"why": "changed by hand"}
         if fields.get("groups") == 1:
             changed["gather"] = False  # there is nothing to gather
-        plan = replace(self.plan, **{**changed, **fields})
+        changed |= fields
+        plan = replace(self.plan, **changed)
+        if self.plan.a_in_registers and not fields.keys().isdisjoint(("swap", "family")):
+            copied = with_copies(self.problem, replace(plan, a_in_registers=False))
+            plan = replace(copied, **changed)  # the other operand is the kernel's A then
         require_fields(plan)
         require_possible(self.problem, plan)
         if "stages" not in fields:
