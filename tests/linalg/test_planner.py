@@ -234,6 +234,8 @@ def test_plans_of_a_sweep_are_read_as_they_were_written(scripts: Any) -> None:
         for plan in scripts.sweep.plans_for(problem, 1, 12):
             assert scripts.sweep.plan_of_text(scripts.sweep.text_of(plan)) == plan
             require_kernel(problem, plan)
+    older = scripts.sweep.plan_of_text("64x16x64 2 stages 1x1 splits_a copy_b")  # the field's first name
+    assert older.a_in_registers and older.copy_b
 
 
 def test_random_shapes_are_those_of_the_seed(scripts: Any) -> None:
