@@ -92,6 +92,23 @@ def test_bits_are_those_of_a_copied_operand(name: str) -> None:
         assert report.ok, report
 
 
+@pytest.mark.parametrize(("precision", "tile"), [("f32", (64, 8, 64)), ("tf32", (64, 8, 32))])
+def test_blocks_with_several_tiles_split_k(precision: str, tile: tuple[int, int, int]) -> None:
+    """Sums are sent when the barriers of the other blocks are ready."""
+    a, b = operands(np.random.default_rng(4), (1, 132, 20, 264), "ab")
+    request = request_of(a, b, Options(precision=precision))
+    assert request.problem is not None
+    chosen = with_copies(request.problem, plan(tile, stages=2, split=2, a_in_registers=True))
+    family = family_of("warpgroup")
+    pointers = _pointers(request, family.workspace_bytes(request.problem, chosen))
+    *copies, (configured, arguments, _) = family.launches(request.problem, chosen, pointers, 4)
+    for copy, given_to_copy, _ in copies:
+        copy(*given_to_copy)
+    report = lw.check(configured, *arguments, schedule="late")
+    assert report.ok, report
+    assert np.array_equal(request.result, lw.matmul(a, b, precision=precision, plan=chosen), equal_nan=True)
+
+
 @settings(max_examples=5, deadline=None, derandomize=True)
 @given(
     # a result or an operand of one line may lie along either of its axes

@@ -80,8 +80,11 @@ def begin(T, pipeline, split, maps, thread, role) -> None:
         lw.cluster.arrive(relaxed=True)  # the fence has released the mbarriers
     if T.multicasting > 1:
         lw.cluster.wait()
-    elif T.releases_by_warps:
+    elif T.releases_by_warps and not T.transposes_a:
         lw.barrier(0, T.threads)  # other warps load scales, or A, to the stages
+        if split is not None and not T.one_tile:  # noqa: SIM102, decided while tracing
+            if role > 0:
+                lw.cluster.wait()
     elif role == 0:
         lw.arrive(0, T.threads)  # loads need nothing of the other threads
     else:

@@ -107,7 +107,7 @@ def _about_schedule(T: Traits) -> str:
             "a_in_registers=True of f32 is for 64 rows for each warpgroup, and sums that are not promoted in "
             "halves"
         )
-    if plan.a_in_registers and T.planes == 1 and (T.a is not tf32 or T.problem.a.k_major or T.grouped):
+    if T.transposes_a and (T.a is not tf32 or T.problem.a.k_major or T.grouped):
         return "a_in_registers=True is for f32, and for tf32 whose neighbours lie along M, not for experts"
     if T.planes > 1 and (
         T.multicasting > 1 or not (T.problem.b.k_major and (T.problem.a.k_major or T.splits_a))

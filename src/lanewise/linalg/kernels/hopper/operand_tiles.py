@@ -38,7 +38,7 @@ def operand_tiles(traits: Traits) -> tuple[Any, OperandTile]:
     of_b = OperandTile(T, T.b, (T.bn, T.bk), T.problem.b.k_major, across, offset, l2_b)
     if T.splits_a:
         return SplitTile(T), of_b
-    kind = TransposedTile if plan.a_in_registers else OperandTile
+    kind = TransposedTile if T.transposes_a else OperandTile
     return kind(T, T.a, (T.bm, depth), T.problem.a.k_major, along, 0, l2_a), of_b
 
 

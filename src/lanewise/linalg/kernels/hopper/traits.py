@@ -96,6 +96,11 @@ class Traits(TileTraits):
         return self.plan.a_in_registers and self.planes > 1
 
     @property
+    def transposes_a(self) -> bool:
+        """Whether A, of tf32, lies along M, and goes through registers; the producer loads it."""
+        return self.plan.a_in_registers and self.planes == 1
+
+    @property
     def threads_load_a(self) -> bool:
         """Whether idle warps load A, of f32, as its rows begin at no multiples of 16 bytes."""
         return self.splits_a and not self.problem.a.tma
