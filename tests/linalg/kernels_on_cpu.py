@@ -18,8 +18,25 @@ from lanewise.linalg.planning.planner import plan_of
 from lanewise.linalg.rules import Request, request_of
 
 
-def by_kernels(a: Any, b: Any, arch: str = "sm_90a", plan: Plan | None = None, **keywords: Any) -> Any:
-    """Return the product of two NumPy arrays as the kernels of its plan compute it."""
+def by_kernels(
+    a: Any, b: Any, arch: str = "sm_90a", plan: Plan | None = None, launch_arch: str | None = None,
+    **keywords: Any,
+) -> Any:  # fmt: skip
+    """Return the product of two NumPy arrays as the kernels of its plan compute it.
+
+    `launch_arch` is the arch whose bits they have; without it, the first that has the kernels' instructions.
+    """
+    *launches, result = launches_of(a, b, arch, plan, **keywords)
+    if launch_arch is None:
+        run(launches)
+    else:
+        for kernel, arguments, _ in launches:
+            kernel(*arguments, arch=launch_arch)
+    return result
+
+
+def launches_of(a: Any, b: Any, arch: str = "sm_90a", plan: Plan | None = None, **keywords: Any) -> list[Any]:
+    """Return the launches of a product's plan, and behind them the array that they write."""
     request = request_of(a, b, Options(**keywords))
     problem = request.problem
     assert problem is not None, "the axes of the batch cannot be joined"
@@ -29,8 +46,7 @@ def by_kernels(a: Any, b: Any, arch: str = "sm_90a", plan: Plan | None = None, *
     epilogue = problem.epilogue
     if epilogue.scale_a == "block":
         problem = replace(problem, epilogue=replace(epilogue, scale_a=None, scale_b=None))
-    run(family.launches(problem, plan, _pointers(request, size)))
-    return request.result
+    return [*family.launches(problem, plan, _pointers(request, size)), request.result]
 
 
 def _pointers(request: Request, workspace: int) -> Pointers:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lanewise.errors import LanewiseError
 
 FAMILIES = ("warpgroup", "sparse", "warp", "blackwell")
-SCHEDULES = ("cooperative", "pingpong", "by turns", "one tile", "persistent")
+SCHEDULES = ("cooperative", "pingpong", "by turns", "one tile", "streaming", "persistent")
 
 
 @dataclass(frozen=True)

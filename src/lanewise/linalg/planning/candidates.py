@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from lanewise.linalg.kernels.hopper.traits import (
     WIDEST,
     WIDEST_PROMOTED,
 )
+from lanewise.linalg.kernels.warp.traits import traits_of
 from lanewise.linalg.operand_copies import needs_copy, needs_transpose
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
@@ -68,6 +70,14 @@ _WARP_STEPS, _WARP_STAGES, _WARP_SPLITS = (32, 64, 128), (4, 3), (1, 2, 4)
 #: Bytes of longer steps, each of which is all of K: nothing is loaded behind its end, and no loop is needed.
 _WHOLE_STEPS = (256, 512)
 _THIN, _FEW_ROWS = 256, 16
+#: Of a product that is streamed: rows of the long matrix in a tile, and elements of K in a stage, if it lies
+#: along M or N, and along K; rows of the other in a tile if it is A, and columns if it is B; the most rows or
+#: columns that it has, and the shortest K.
+_STREAMED_LONG, _STREAMED_STEPS = ((128, 256), (32, 64)), ((32, 64), (128, 256))
+_STREAMED_FEW, _MOST_FEW, _LEAST_STREAMED = ((16, 32), (8, 16, 32)), 32, 64
+#: Blocks of a multiprocessor that are tried, bytes of shared memory of each beside its stages; the most
+#: stages and threads.
+_MOST_AT_ONCE, _OF_BLOCK, _MOST_STREAMED_STAGES, _MOST_STREAMING = 4, 3072, 8, 768
 #: K of a step of f32 that is split into bf16.
 _SPLIT_STEP = 16
 #: The most tiles whose K is cut into parts that warps of one block sum.
@@ -112,8 +122,9 @@ class Ranked:
         of = {name: int(values[place]) for name, values in self.choices.items()}
         if of["warp"]:
             tile, stages = (of["rows"], of["columns"], of["step"]), of["stages"]
+            schedule = "streaming" if of["streams"] else "one tile"
             return Plan(
-                "warp", ARCH, tile, stages, split=of["split"], schedule="one tile", swap=bool(of["swap"])
+                "warp", ARCH, tile, stages, split=of["split"], schedule=schedule, swap=bool(of["swap"])
             )
         schedule = "by turns" if of["by_turns"] else ("pingpong" if of["pingpong"] else "cooperative")
         return Plan(
@@ -152,6 +163,7 @@ def ranked(
     is_invariant = problem.batch_invariant or most_groups is not None
     if forced in (None, (1, 1)) and _suits_warps(problem) and not (is_invariant and planes_of(problem) > 1):
         plans = warp_plans(problem, may_cut and problem.sums.bits == 32)
+        plans += streaming_plans(problem, may_cut)
         parts += [_warp_choices(plans)] if plans else []
     return Ranked(problem, {name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
@@ -189,6 +201,48 @@ def warp_plans(problem: Problem, cuts: bool = True) -> list[Plan]:
     if planes_of(problem) > 1:  # sums and totals of the largest do not fit into the registers
         plans = [plan for plan in plans if plan.tile[0] * plan.tile[1] <= 2 * ROWS**2]
     return plans
+
+
+def streaming_plans(problem: Problem, cuts: bool = True) -> list[Plan]:
+    """Return plans that stream a long matrix of 16-bit numbers, whose rows TMA cannot load, by a few others.
+
+    The sums have the same bits as those of wgmma. Without `cuts`, K is summed in one chain.
+    """
+    plan = Plan("warp", ARCH, (64, 8, 64), 1, schedule="streaming")
+    seen = oriented(problem, plan)
+    is_a = seen.m >= seen.n
+    (long, length), (few, count) = ((seen.a, seen.m), (seen.b, seen.n))[:: 1 if is_a else -1]
+    if not _has_streams(problem) or not needs_copy(long, problem.precision) or count > _MOST_FEW:
+        return []
+    width = next(width for width in _STREAMED_FEW[is_a] if width >= count)
+    if not few.k_major and few.leading > width:
+        return []
+    plans = []
+    for rows, step, split in product(
+        _STREAMED_LONG[long.k_major], _STREAMED_STEPS[long.k_major], _WARP_SPLITS if cuts else (1,)
+    ):
+        steps = -(-problem.k // (step * split))  # of each part
+        if split > 1 and (steps < 2 or -(-problem.k // (step * steps)) < split):
+            continue
+        tiles = -(-length // rows) * problem.batch
+        tile = (rows, width, step) if is_a else (width, rows, step)
+        one = traits_of(seen, replace(plan, tile=tile, split=split))
+        stage = split * one.streamed_bytes
+        at_once = min(-(-tiles // GPUS[ARCH].multiprocessors), _MOST_AT_ONCE)
+        for blocks in (at_once, at_once + 1):
+            room = (MOST_SHARED - one.shared_bytes + stage) // blocks - _OF_BLOCK
+            stages = min(room // stage, steps, _MOST_STREAMED_STAGES)
+            if stages >= min(2, steps) and one.threads <= _MOST_STREAMING:
+                plans.append(replace(plan, tile=tile, split=split, stages=stages))
+    return list(dict.fromkeys(plans))
+
+
+def _has_streams(problem: Problem) -> bool:
+    """Return whether there are kernels that stream matrices of a problem's types, if K is long enough."""
+    plain = not (problem.promote or problem.experts or problem.precision)
+    kinds = {problem.a.dtype.name, problem.b.dtype.name} <= {"bf16", "f16"}
+    wide = problem.sums.bits == 32 and problem.out.dtype.bits >= 16
+    return plain and kinds and wide and problem.k >= _LEAST_STREAMED
 
 
 def _suits_warps(problem: Problem) -> bool:
@@ -260,7 +314,7 @@ def _choices(
     twice = (x["rows"] == consumers * ROWS) & (consumers < 3) & (x["columns"] <= _TWICE)
     x["by_turns"] = twice & bool(problem.promote)
     x["swap"] = np.full(len(x["rows"]), swap)
-    x["warp"], x["pingpong"], x["a_in_registers"] = np.zeros((3, len(x["rows"])), int)
+    x["warp"], x["streams"], x["pingpong"], x["a_in_registers"] = np.zeros((4, len(x["rows"])), int)
     x["step"] = np.full(len(x["rows"]), LINE // element_bytes(problem))
     pingpong = _can_pingpong(problem, x)
     x = {name: np.concatenate([values, values[pingpong]]) for name, values in x.items()}

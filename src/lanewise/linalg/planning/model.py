@@ -36,6 +36,8 @@ _LANES, _RESULTS_OF_WARPS = 32, 40_960
 #: Copies of a thread that move 16 bytes to where they belong, up to which no code is waited for: of a step in
 #: a loop, and where there is only one step.
 _COPIES_OF_LOOP, _COPIES_AT_ONCE = 6, 24
+#: Rows of a long matrix that a warp streams, along M or N and along K; K of an instruction.
+STREAMED_ACROSS, STREAMED_ALONG, DEEP = 64, 16, 16
 #: How many times the size of a cluster is doubled, by its size.
 _DOUBLINGS = np.array([0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 3.0])
 #: What rows of boxes of results consist of, in bytes; the widest tile and the widest box in such pieces; rows
@@ -122,7 +124,7 @@ class Costs:
     #: Splitting 64 × 64 f32 into bf16 in the registers of a warpgroup, while others multiply; the same of
     #: loading the fragments of 64 × 32 tf32 that lie along M.
     register_split: float = 0.3
-    register_transpose: float = 0.06
+    register_transpose: float = 0.033
     #: One load by a thread of such numbers, where TMA cannot load them.
     thread_load: float = 0.00026
     #: Parts of K: an exchange in a cluster and the bytes of sums that a block gets, one through memory by who
@@ -149,6 +151,8 @@ class Costs:
     #: makes in a step beyond those whose code is held, and that of another copy as a share of it.
     warp_launch: float = 3.74
     warp_first: float = 0.783
+    warp_long_epilogue: float = 0.38
+    warp_loose_results: float = 0.89
     warp_products: float = 1.04e6
     warp_piece: float = 0.000173
     warp_shifted: float = 0.000441
@@ -164,6 +168,22 @@ class Costs:
     warp_broken: float = 0.2
     warp_code: float = 0.5
     warp_copy_code: float = 0.3
+    #: Kernels that stream a long matrix: a launch until the first granules are there; asking for those of one
+    #: row; from a request to its arrival, by which the number of stages bounds them; a stage, for those who
+    #: ask and for those who multiply. Of 16 elements of K, for a warp that has the multiprocessor for itself:
+    #: the instructions, 8 rows of a matrix along K, of one along M or N, and of the other one; and what share
+    #: of that the multiprocessor is busy. Bytes that memory reads beside each row; another part of K.
+    stream_launch: float = 7.97
+    stream_row: float = 0.00546
+    stream_latency: float = 1.52
+    stream_step: float = 0.00693
+    stream_along: float = 0.00242
+    stream_across: float = 0.0168
+    stream_few: float = 0.015
+    stream_share: float = 0.174
+    stream_stage: float = 0.661
+    stream_ends: float = 63.5
+    stream_exchange: float = 0.2
 
 
 H200 = Costs()
@@ -231,6 +251,7 @@ class Case:
     stages: Values
     pingpong: Values
     by_turns: Values
+    streams: Values
     direct: Values
     a_in_registers: Values
     raster: Values
@@ -280,11 +301,16 @@ def expected(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     if not np.any(case.warp):
         return hopper
     warp = _warp(case, costs, gpu)
-    chosen = {
-        field.name: np.where(case.warp > 0, getattr(warp, field.name), getattr(hopper, field.name))
-        for field in fields(Parts)
-    }
-    return Parts(**chosen)
+    if np.any(case.streams):
+        streaming = _streaming(case, costs, gpu)
+        warp = _parts_of(case.streams > 0, streaming, warp)
+    return _parts_of(case.warp > 0, warp, hopper)
+
+
+def _parts_of(chosen: Values, one: Parts, other: Parts) -> Parts:
+    """Return the times of one kind of plans where they are chosen, and those of the other elsewhere."""
+    names = [field.name for field in fields(Parts)]
+    return Parts(**{name: np.where(chosen, getattr(one, name), getattr(other, name)) for name in names})
 
 
 def _memory_bytes(case: Case, costs: Costs, element: Values) -> tuple[Values, Values]:
@@ -553,6 +579,9 @@ def _warp(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     piece = np.where(
         x.columns <= _LANES, c.warp_store_element * ROWS**2, c.warp_store + c.warp_store_odd * x.thread_stores
     )
+    piece = piece + c.warp_long_epilogue * x.long_epilogue
+    loose = x.rows * (x.columns + 8) * x.out_bytes > np.maximum(_staged_bytes(x, size), _RESULTS_OF_WARPS)
+    piece = piece + c.warp_loose_results * (loose & (x.thread_stores > 0))
     piece = piece + c.warp_wide_results * ((x.out_bytes > 2) & (x.planes == 1))
     store = piece * x.rows * np.minimum(x.columns, x.n) / ROWS**2
     first = c.warp_first + c.warp_exchange * (x.split - 1)
@@ -571,6 +600,47 @@ def _warp(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     return Parts(
         total, tiles, none + c.warp_launch, tiles * steps * multiply * x.split,
         tiles * steps * loads * x.split, memory, tiles * store, none, none,
+    )  # fmt: skip
+
+
+def _streaming(case: Case, costs: Costs, gpu: Gpu) -> Parts:
+    """Return the time of plans that stream a long matrix: some teams of a block sum parts of K."""
+    c, x = costs, case
+    is_a = x.rows > x.columns
+    long, few = np.maximum(x.rows, x.columns), np.minimum(x.rows, x.columns)
+    across: Values = np.where(is_a, x.a_along_m, x.b_along_n)
+    few_across: Values = np.where(is_a, x.b_along_n, x.a_along_m)
+    own = np.where(across > 0, STREAMED_ACROSS, STREAMED_ALONG)
+    copied = np.where(across > 0, x.step, long) + np.where(few_across > 0, 1, few)
+    stage = np.where(across > 0, x.step * (long * 2 + 16), long * (x.step * 2 + 32))
+    stage = stage + np.where(few_across > 0, x.step * few * 2 + 16, few * (x.step * 2 + 32))
+    shared = x.split * x.stages * stage + (x.split - 1) * long * few * _SUM_BYTES + 2048
+    threads = x.split * (long / own + 1) * _LANES
+    tiles = ceiling(x.m, x.rows) * ceiling(x.n, x.columns) * x.batch / gpu.multiprocessors
+    most = np.maximum(np.minimum(_SHARED // shared, 640 // threads), 1)
+    here = np.minimum(ceiling(tiles, 1.0), most)
+    steps = ceiling(ceiling(x.k, x.step), x.split)
+    deep = np.minimum(x.step, x.k) / DEEP
+    piece = np.where(across > 0, c.stream_across, c.stream_along) * own / 8 + c.stream_few * few / 8
+    warp = c.stream_stage + deep * (c.stream_step + piece)
+    asked = c.stream_stage + copied * c.stream_row
+    latency = c.stream_latency / x.stages * np.maximum(steps - x.stages, 0) / steps
+
+    def together(blocks: Values) -> Values:
+        shared_out = warp * c.stream_share * blocks * x.split * long / own
+        return steps * _larger(warp, asked, latency, shared_out) + c.stream_exchange * (x.split - 1)
+
+    whole = tiles // here
+    rest = ceiling(tiles - whole * here, 1.0)
+    computed = whole * together(here) + (rest > 0) * together(rest)
+    reads, stored = _memory_bytes(x, c, x.element_bytes)
+    ends = c.stream_ends / (np.where(across > 0, long, np.minimum(x.step, x.k)) * x.element_bytes)
+    memory = (reads * (1 + ends) + stored) / c.memory_bytes + _drained(reads + stored, c)
+    total = c.stream_launch + _larger(computed, memory)
+    none = np.zeros_like(total)
+    return Parts(
+        total, tiles, none + c.stream_launch, tiles * steps * x.split * warp * long / own * c.stream_share,
+        steps * asked, memory, none, none, none,
     )  # fmt: skip
 
 
@@ -611,11 +681,17 @@ def _warp_code(case: Case, costs: Costs, team: Values, size: Values) -> Values:
     return costs.warp_code * np.maximum(moved + costs.warp_copy_code * other - held, 0.0)
 
 
+def _staged_bytes(case: Case, size: Values) -> Values:
+    """Return the bytes of all stages of a mma.sync kernel in shared memory."""
+    x = case
+    return x.stages * (x.rows + x.columns) * x.step * size * x.split
+
+
 def _resident_warp_blocks(case: Case, team: Values, size: Values) -> Values:
     """Return how many blocks of a mma.sync kernel a multiprocessor has at the same time, by its registers and
     shared memory, in which results take the operands' place if they fit."""
     x = case
-    staged = x.stages * (x.rows + x.columns) * x.step * size * x.split
+    staged = _staged_bytes(x, size)
     results = x.rows * (x.columns + 8) * x.out_bytes
     results = np.where(results <= np.maximum(staged, _RESULTS_OF_WARPS), results, 0)
     shared = np.maximum(staged, results) + 1024
@@ -693,7 +769,8 @@ def plan_columns(plan: Plan) -> dict[str, float]:
         "across": plan.cluster[0], "along": plan.cluster[1],
         "split": plan.split, "groups": plan.groups, "gather": plan.gather, "stages": plan.stages,
         "pingpong": plan.schedule == "pingpong", "by_turns": plan.schedule == "by turns",
-        "direct": plan.direct, "a_in_registers": plan.a_in_registers, "raster": plan.group,
+        "streams": plan.schedule == "streaming", "direct": plan.direct,
+        "a_in_registers": plan.a_in_registers, "raster": plan.group,
     }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.arrays import Pointers
 from lanewise.linalg.kernels.family import Launch, arguments_of, launch
 from lanewise.linalg.kernels.hopper.traits import WARPGROUP
+from lanewise.linalg.kernels.warp import streaming
 from lanewise.linalg.kernels.warp.kernel import compiled
 from lanewise.linalg.kernels.warp.traits import traits_of
 from lanewise.linalg.orientation import oriented, oriented_launch
@@ -20,7 +21,7 @@ def kernel(problem: Problem, plan: Plan) -> Kernel:
         from lanewise.linalg.kernels.warp import f64_by_tma
 
         return f64_by_tma.compiled(traits)
-    return compiled(traits)
+    return streaming.compiled(traits) if traits.streams else compiled(traits)
 
 
 def require_kernel(problem: Problem, plan: Plan) -> None:
@@ -47,5 +48,6 @@ def launches(
         threads = WARPGROUP + traits.threads
         configured = f64_by_tma.compiled(traits)[tiles, threads, traits.shared_bytes]
     else:
-        configured = compiled(traits)[(tiles, problem.batch), traits.threads, traits.shared_bytes]
+        made = streaming.compiled(traits) if traits.streams else compiled(traits)
+        configured = made[(tiles, problem.batch), traits.threads, traits.shared_bytes]
     return [launch(configured, arguments)]

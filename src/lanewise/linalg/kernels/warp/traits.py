@@ -24,8 +24,19 @@ TILE_BY_TMA = (128, 112, 16)
 _F64_STEP = 8
 #: Columns between the rows of results in shared memory, and bytes that results may always have there.
 _PADDING, _MOST_RESULT_BYTES = 8, 40_960
+#: Threads of a team that ask for what it streams.
+ASKING = 2 * LANES
 #: Bytes of a sum of which K may be split.
 _SUM_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Where an operand lies in a stage: its first byte, its rows, and how many bytes they are apart."""
+
+    offset: int
+    rows: int
+    pitch: int
 
 
 @dataclass(frozen=True)
@@ -56,11 +67,30 @@ class WarpTraits(TileTraits):
         return self.plan.tile == TILE_BY_TMA
 
     @property
+    def streams(self) -> bool:
+        """Whether each warp loads fragments of a part of K from global memory, without shared memory."""
+        return self.plan.schedule == "streaming"
+
+    @property
+    def long_is_a(self) -> bool:
+        """Whether A is the long matrix of a product that is streamed."""
+        return self.plan.tile[0] > self.plan.tile[1]
+
+    @property
+    def permutes_k(self) -> bool:
+        """Whether a lane has four neighbours along K, not two and two, of a product that is streamed."""
+        return (self.problem.a if self.long_is_a else self.problem.b).k_major
+
+    @property
     def warp(self) -> tuple[int, int]:
         """A warp's part of the tile: 64 by 64, less for f64, for f32 that is split into bf16, and where four
         warps would not share a tile."""
         if self.by_tma:
             return self.plan.tile[0] // 4, self.plan.tile[1] // 2
+        if self.streams:
+            m, n, _ = self.plan.tile
+            own = 16 if self.permutes_k else 64
+            return (own, n) if self.long_is_a else (m, own)
         m = min(64 if self.planes == 1 else 32, self.plan.tile[0])
         n = min(32 if self.a is f64 or self.planes > 1 else 64, self.plan.tile[1])
         while self.plan.tile[0] // m * (self.plan.tile[1] // n) < 4 and max(m, n) > 16:
@@ -69,8 +99,8 @@ class WarpTraits(TileTraits):
 
     @property
     def threads(self) -> int:
-        """Threads of a block."""
-        return self.team * self.plan.split
+        """Threads of a block; of teams that stream, two warps more each."""
+        return (self.team + ASKING * self.streams) * self.plan.split
 
     @property
     def team(self) -> int:
@@ -103,6 +133,26 @@ class WarpTraits(TileTraits):
         return first, first + self.all_stages * a.rows * PIECE * self.shifted[0]
 
     @property
+    def staged(self) -> tuple[Staged, Staged]:
+        """How a stage of a product that is streamed has A and B: each row as it lies, and 16 bytes more."""
+        (a, b), step, placed = self.tiles, self.plan.tile[2], []
+        offset = 0
+        for tile, is_long in ((a, self.long_is_a), (b, not self.long_is_a)):
+            rows = tile.rows if tile.k_major or is_long else 1
+            line = tile.columns if rows > 1 else step * tile.length
+            # rows of eight lanes are in different banks
+            pitch = line * tile.size + (2 * PIECE if tile.k_major else PIECE)
+            placed.append(Staged(offset, rows, pitch))
+            offset += rows * pitch
+        return placed[0], placed[1]
+
+    @property
+    def streamed_bytes(self) -> int:
+        """Bytes of a stage of a product that is streamed."""
+        last = self.staged[1]
+        return last.offset + last.rows * last.pitch
+
+    @property
     def staged_columns(self) -> int:
         """Columns of a row of results in shared memory: rows begin in different banks."""
         return self.plan.tile[1] + _PADDING
@@ -122,6 +172,8 @@ class WarpTraits(TileTraits):
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block: results take the operands' place."""
         parts = self.plan.tile[0] * self.plan.tile[1] * (self.plan.split - 1) * _SUM_BYTES
+        if self.streams:
+            return self.all_stages * self.streamed_bytes + parts
         return max(self.stage_bytes, parts, self._result_bytes if self.stages_results else 0)
 
     @property
@@ -139,29 +191,45 @@ class WarpTraits(TileTraits):
 
     def require_possible(self) -> None:
         """Raise an error for tiles that the kernel cannot have."""
-        (bm, bn, bk), (wm, wn), mma = self.plan.tile, self.warp, self.mma
-        most = shared_bytes_of(self.plan.arch)
-        reason = ""
-        if not self.by_tma and (bm % wm or bn % wn or wm % mma.m or wn % mma.n):
-            reason = f"{bm} × {bn} cannot be divided among warps into multiples of {mma.m} × {mma.n}"
-        elif bk % mma.k:
-            reason = f"{bk} elements of K are not a multiple of {mma.k}, those of {mma.text}"
-        elif self.planes > 1 and bk != mma.k:
-            reason = f"{bk} elements of K are not those of {mma.text}, whose sums of split f32 are promoted"
-        elif self.shared_bytes > most:
-            reason = f"they take {self.shared_bytes} bytes of shared memory; {self.plan.arch} has {most}"
-        elif self.threads > MOST_THREADS:
-            reason = f"it takes {self.threads} threads; a block has at most {MOST_THREADS}"
-        elif not self.by_tma:
-            alignments = self.problem.a.alignment, self.problem.b.alignment
-            for name, tile, alignment, is_shifted in zip(
-                "ab", self.tiles, alignments, self.shifted, strict=True
-            ):
-                width = tile.piece(self.team, tile.width(alignment))
-                if not is_shifted and not tile.is_shared_evenly(self.team, width):
-                    reason = f"{self.team} threads cannot share the copies of {name} evenly"
+        reason = self._reason_against_tile()
+        if not reason and self.streams:
+            reason = self._reason_against_streams()
+        elif not reason and not self.by_tma:
+            reason = self._reason_against_copies()
         if reason:
             raise LanewiseError(f"tile {self.plan.tile}, {self.plan.stages} stages: {reason}")
+
+    def _reason_against_tile(self) -> str:
+        """Return why no kernel has such a tile, or nothing."""
+        (bm, bn, bk), (wm, wn), mma = self.plan.tile, self.warp, self.mma
+        most = shared_bytes_of(self.plan.arch)
+        if not self.by_tma and (bm % wm or bn % wn or wm % mma.m or wn % mma.n):
+            return f"{bm} × {bn} cannot be divided among warps into multiples of {mma.m} × {mma.n}"
+        if bk % mma.k:
+            return f"{bk} elements of K are not a multiple of {mma.k}, those of {mma.text}"
+        if self.planes > 1 and bk != mma.k:
+            return f"{bk} elements of K are not those of {mma.text}, whose sums of split f32 are promoted"
+        if self.shared_bytes > most:
+            return f"they take {self.shared_bytes} bytes of shared memory; {self.plan.arch} has {most}"
+        if self.threads > MOST_THREADS:
+            return f"it takes {self.threads} threads; a block has at most {MOST_THREADS}"
+        return ""
+
+    def _reason_against_copies(self) -> str:
+        """Return why threads do not copy such tiles, or nothing."""
+        alignments = self.problem.a.alignment, self.problem.b.alignment
+        for name, tile, alignment, is_shifted in zip("ab", self.tiles, alignments, self.shifted, strict=True):
+            width = tile.piece(self.team, tile.width(alignment))
+            if not is_shifted and not tile.is_shared_evenly(self.team, width):
+                return f"{self.team} threads cannot share the copies of {name} evenly"
+        return ""
+
+    def _reason_against_streams(self) -> str:
+        """Return why a product is not streamed, or nothing."""
+        kinds = self.a.bits, self.b.bits, self.problem.sums.bits
+        if kinds != (16, 16, 32) or self.planes > 1 or self.plan.arch != "sm_90a":
+            return "products of 16-bit types with sums of f32 are streamed, on sm_90a"
+        return "" if self.bm != self.bn else "one side of a tile that is streamed has to be longer"
 
 
 def traits_of(problem: Problem, plan: Plan) -> WarpTraits:
@@ -175,13 +243,15 @@ def traits_of(problem: Problem, plan: Plan) -> WarpTraits:
             "plans of family 'warp' split K among the warps of a block, for sums of 32 bits: "
             f"split={plan.split}, groups={plan.groups}, sums={problem.sums.name}"
         )
-    if plan.stages == 1 and problem.k > plan.tile[2]:
+    if plan.stages == 1 and problem.k > plan.tile[2] and plan.schedule != "streaming":
         raise LanewiseError(
             f"plans of family 'warp' with one stage have all of K in it: K is {problem.k}, a stage has "
             f"{plan.tile[2]} of it; take two stages, of which one is loaded while the other is multiplied"
         )
     if plan.l2:
         raise LanewiseError(f"plans of family 'warp' tell L2 nothing: l2={plan.l2!r}")
+    if plan.schedule == "streaming":
+        _require_narrow(problem, plan)
     by_tma = plan.tile == TILE_BY_TMA
     if by_tma and not loads_by_tma(problem, plan.arch):
         raise LanewiseError(
@@ -202,3 +272,13 @@ def loads_by_tma(problem: Problem, arch: str) -> bool:
         and problem.batch == 1
         and all(operand.k_major and operand.tma for operand in (problem.a, problem.b))
     )
+
+
+def _require_narrow(problem: Problem, plan: Plan) -> None:
+    """Raise an error if few rows or columns that are contiguous are a part of a wider matrix."""
+    thin = problem.b if plan.tile[0] > plan.tile[1] else problem.a
+    if not thin.k_major and thin.leading > min(plan.tile[:2]):
+        raise LanewiseError(
+            f"schedule 'streaming' takes rows of at most {min(plan.tile[:2])} elements along M or N; they "
+            f"are {thin.leading} apart"
+        )

@@ -1,0 +1,144 @@
+"""Products that stream a long matrix at any address: bits, memory that is not read, and what is refused."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lanewise as lw
+from everything import sampled
+from lanewise.errors import LanewiseError
+from lanewise.formats import bf16
+from lanewise.linalg.kernels.warp import launches as warp
+from lanewise.linalg.plan import Plan
+from lanewise.linalg.planning.candidates import streaming_plans
+from lanewise.linalg.planning.planner import plan_of
+from lanewise.linalg.rules import problem_of_sizes
+from linalg.kernels_on_cpu import by_kernels, launches_of
+
+ARCH = "sm_90a"
+#: Sizes, how a and b are stored (a t: transposed), the tile, parts of K, stages, and where arrays begin.
+CASES = {
+    "along K, odd": ((70, 3, 333), "nt", (64, 8, 64), 1, 2, (0, 0)),
+    "along K, both begin anywhere": ((45, 7, 301), "nt", (32, 8, 128), 2, 1, (3, 5)),
+    "along K by columns": ((40, 5, 259), "nn", (32, 8, 64), 1, 3, (1, 1)),
+    "along K, long b": ((13, 77, 390), "nt", (16, 32, 64), 2, 2, (5, 2)),
+    "along K, long b by columns": ((9, 50, 131), "tt", (16, 64, 64), 1, 2, (7, 0)),
+    "along M": ((150, 3, 97), "tt", (64, 8, 32), 1, 2, (1, 4)),
+    "along M by columns": ((131, 12, 150), "tn", (128, 16, 32), 2, 2, (6, 3)),
+    "along N": ((5, 201, 187), "nn", (16, 128, 32), 1, 4, (1, 3)),
+    "along N by columns": ((3, 67, 100), "tn", (16, 64, 16), 2, 2, (2, 7)),
+    "fewer rows than a warp has": ((5, 3, 70), "nt", (32, 8, 64), 1, 1, (1, 2)),
+    "K that ends with a step": ((33, 2, 256), "nt", (32, 8, 128), 1, 2, (1, 1)),
+    "K shorter than a step": ((33, 2, 17), "tn", (64, 8, 32), 1, 1, (0, 1)),
+}  # fmt: skip
+
+
+def matrix(
+    rng: np.random.Generator, shape: tuple[int, ...], is_transposed: bool, dtype: Any, begin: int
+) -> Any:
+    """Return random numbers that begin at an element of a larger array and end with it."""
+    size = int(np.prod(shape))
+    numbers = np.zeros(begin + size, dtype)[begin:]
+    numbers[:] = rng.standard_normal(size).astype(np.float32).astype(dtype)
+    if not is_transposed:
+        return numbers.reshape(shape)
+    return numbers.reshape(*shape[:-2], shape[-1], shape[-2]).swapaxes(-1, -2)
+
+
+def operands(name: str, dtype: Any, batch: tuple[int, ...] = ()) -> tuple[Any, Any, Plan]:
+    """Return a, b and the plan of a case."""
+    (m, n, k), layout, tile, split, stages, begins = CASES[name]
+    rng = np.random.default_rng(len(name))
+    a = matrix(rng, (*batch, m, k), layout[0] == "t", dtype, begins[0])
+    b = matrix(rng, (*batch, k, n), layout[1] == "t", dtype, begins[1])
+    return a, b, Plan("warp", ARCH, tile, stages, split=split, schedule="streaming")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bits_and_memory(name: str) -> None:
+    """The bits of the plan's order of sums; nothing is read beside an array, or before it is there."""
+    a, b, plan = operands(name, bf16.dtype if len(name) % 2 else np.float16)
+    expected = lw.matmul(a, b, plan=plan)
+    ((configured, arguments, _), result) = launches_of(a, b, plan=plan)
+    report = lw.check(configured, *arguments, arch=ARCH)
+    assert not report.findings, report.findings[0]
+    assert np.array_equal(result.view(np.uint16), expected.view(np.uint16))
+
+
+@sampled(3)
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("schedule", ["late", "reverse"])
+def test_check_in_other_orders(name: str, schedule: str) -> None:
+    a, b, plan = operands(name, np.float16)
+    ((configured, arguments, _), _) = launches_of(a, b, plan=plan)
+    report = lw.check(configured, *arguments, arch=ARCH, schedule=schedule)
+    assert not report.findings, report.findings[0]
+
+
+def test_batches_and_epilogues() -> None:
+    """Each matrix of a batch begins at another address; bias, activation and a wide result."""
+    for name in ("along K by columns", "along N"):
+        a, b, plan = operands(name, np.float16, (3,))
+        bias = np.linspace(-1, 1, b.shape[-1], dtype=np.float16)
+        given = {"bias": bias, "activation": "relu", "out_dtype": "f32"}
+        expected = lw.matmul(a, b, plan=plan, **given)
+        assert np.array_equal(by_kernels(a, b, plan=plan, launch_arch=ARCH, **given), expected)
+
+
+def test_sums_are_those_of_other_kernels() -> None:
+    """One chain of K has the bits of any other kernel that sums in one chain."""
+    a, b, plan = operands("along K, long b", bf16.dtype)
+    one = replace(plan, split=1)
+    wgmma = Plan("warpgroup", ARCH, (64, 64, 64), 2, copy_a=True, copy_b=True)
+    assert np.array_equal(lw.matmul(a, b, plan=one), lw.matmul(a, b, plan=wgmma))
+
+
+def test_nan_and_infinity_stay_where_they_are() -> None:
+    """What lies beside a row, or behind K, is not multiplied."""
+    a, b, plan = operands("along K, odd", np.float16)
+    a[5:, :] = np.inf
+    b[:, 2] = np.nan
+    result = by_kernels(a, b, plan=plan, launch_arch=ARCH)
+    assert np.isfinite(result[:5, :2]).all()
+    assert np.array_equal(result[:5, :2], lw.matmul(a, b, plan=plan)[:5, :2])
+
+
+def test_when_it_is_planned() -> None:
+    """Where TMA cannot load the long matrix, and few rows or columns are multiplied with it."""
+
+    def planned(m: int, n: int, k: int, dtype: str = "bf16") -> list[Plan]:
+        return streaming_plans(problem_of_sizes(m, n, k, dtype, layout="nt"))
+
+    problem = problem_of_sizes(3, 20000, 4099, "bf16", layout="nt")
+    assert plan_of(problem, ARCH).schedule == "streaming"
+    plans = streaming_plans(problem)
+    assert {plan.split for plan in plans} <= {1, 2, 4}
+    for plan in plans:
+        warp.require_kernel(problem, plan)
+    assert planned(3, 20000, 4099) and not planned(3, 20000, 4096)
+    assert not planned(40, 20000, 4099) and not planned(3, 20000, 41)
+    assert not planned(3, 20000, 4099, "f32")
+
+
+def test_what_is_refused() -> None:
+    problem = lw.plan(np.zeros((3, 333), np.float16), np.zeros((333, 200), np.float16), arch=ARCH).problem
+    good = Plan("warp", ARCH, (16, 128, 32), 2, schedule="streaming")
+    warp.require_kernel(problem, good)
+    for plan, words in (
+        (replace(good, tile=(128, 128, 32)), "has to be longer"),
+        (replace(good, tile=(16, 96, 32)), "multiples of 16 × 8"),
+        (replace(good, tile=(16, 128, 40)), "not a multiple of 16"),
+        (replace(good, stages=40), "bytes of shared memory"),
+        (replace(good, arch="sm_80"), "on sm_90a"),
+    ):
+        with pytest.raises(LanewiseError, match=words):
+            warp.require_kernel(problem, plan)
+    few, long = np.zeros((333, 50), np.float16)[:, :3].T, np.zeros((333, 200), np.float16)
+    wide = lw.plan(few, long, arch=ARCH).problem
+    with pytest.raises(LanewiseError, match="50 apart"):
+        warp.require_kernel(wide, good)
+    whole = lw.plan(np.zeros((3, 333), np.int8), np.zeros((333, 200), np.int8), arch=ARCH).problem
+    with pytest.raises(LanewiseError, match="16-bit types"):
+        warp.require_kernel(whole, replace(good, tile=(16, 128, 64)))
