@@ -321,6 +321,15 @@ def require_own_elements(view: View, name: str) -> None:
             span += step * (size - 1)
 
 
+def require_apart(out: View, read: View, name: str) -> None:
+    """Raise an error if a result would be written where an operand, which is still read, has its elements."""
+    if overlap(out, read):
+        raise LanewiseError(
+            f"out overlaps {name} in memory, and {name} is still read while results are written: pass a copy "
+            "of one of them"
+        )
+
+
 def overlap(one: View, other: View) -> bool:
     """Return whether two views share memory, or may: NumPy decides it by arithmetic on addresses."""
     if 0 in one.shape or 0 in other.shape or one.device != other.device:

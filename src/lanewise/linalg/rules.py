@@ -22,8 +22,8 @@ from lanewise.linalg.operands import (
     lying,
     merged_axes,
     operand,
-    overlap,
     packed_strides,
+    require_apart,
     require_own_elements,
     view_of,
 )
@@ -318,11 +318,7 @@ def _require_apart(request: Request, given: View) -> None:
         view = request.views[name]
         if view is None or (name == "residual" and view[:4] == request.out[:4]):  # the same elements
             continue
-        if overlap(request.out, view):
-            raise LanewiseError(
-                f"out overlaps {name} in memory, and {name} is still read while results are written: pass a "
-                "copy of one of them"
-            )
+        require_apart(request.out, view, name)
 
 
 def _require_epilogue(epilogue: Epilogue, residual: View | None, result: Format, a: Format) -> None:
