@@ -17,6 +17,7 @@ from lanewise.linalg.kernels.int4.plans import Tile, int4_plan
 from lanewise.linalg.operands import View, empty, view_of
 from lanewise.linalg.options import Options
 from lanewise.linalg.plan import Plan
+from lanewise.linalg.planning.gpus import planned_arch
 from lanewise.linalg.problem import Problem
 from lanewise.linalg.quantize import QuantizedMatrix
 from lanewise.linalg.rules import Request, request_of
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
 #: Rows up to which a kernel unpacks weights as it multiplies, each time it reads them.
 MOST_FEW_ROWS = 1024
-#: Bits of the results that this kernel stores.
+#: The archs of this kernel: a GPU of sm_90 is planned as sm_90a.
+_ARCHS = ("sm_90", "sm_90a")
+#: Bits of the results that it stores.
 _LEAST_BITS = 16
 
 
@@ -48,10 +51,10 @@ def product(
             f"a has shape {left.shape} and strides {left.strides}, which cannot be treated as one matrix: "
             "pass a contiguous array"
         )
-    if options.arch not in (None, "sm_90", "sm_90a"):
+    if options.arch is not None and planned_arch(options.arch) not in _ARCHS:
         raise LanewiseError(f"products with weights of lw.quantize are for sm_90a, not for {options.arch}")
     few = options.batch_invariant or problem.m <= MOST_FEW_ROWS
-    few = few and problem.out.dtype.bits >= _LEAST_BITS
+    few = few and problem.out.dtype.bits >= _LEAST_BITS and b.k > 0
     if left.device is None:
         if not few:
             return dense(a, b.rows().T, options)
@@ -106,5 +109,6 @@ def _unpacked(b: QuantizedMatrix, like: View) -> Any:
     from lanewise.linalg.launch.int4 import unpack
 
     rows = empty(like, (b.shape[1], b.chunks * CHUNK), b.format)
-    unpack(b, like, view_of(rows, "b"))
+    if b.k:
+        unpack(b, like, view_of(rows, "b"))
     return rows[:, : b.k].T if like.library != "torch" else rows[:, : b.k].mT
