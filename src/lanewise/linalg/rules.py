@@ -185,14 +185,12 @@ def _number(value: object, name: str) -> float:
     -0.0 counts as 0.0: calls that differ in nothing but this are one kind of call.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise LanewiseError(
-            f"{name} must be a number, not {type(value).__name__}"
-            + (
-                "; numbers in arrays on a GPU are passed as scale_a, scale_b or scale_out"
-                if value is not None
-                else ""
-            )
+        mend = (
+            f": pass float({name}); arrays may be scale_a, scale_b and scale_out"
+            if hasattr(value, "shape")
+            else ""
         )
+        raise LanewiseError(f"{name} must be a number, not {type(value).__name__}{mend}")
     try:
         return float(value) + 0.0
     except OverflowError:
