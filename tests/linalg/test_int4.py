@@ -88,6 +88,12 @@ def test_a_batch_a_vector_strides_and_out() -> None:
     many = lw.matmul(np.concatenate([x] * 30), weights, batch_invariant=True)
     assert (many[:12] == whole).all() and (many[-12:] == whole).all()
     assert lw.matmul(x[:0], weights).shape == (0, 20)
+    batch = x.reshape(3, 4, 100)
+    apart = np.zeros((3, 5, 200), np.float16)[:, :4, ::2]  # matrices that do not lie as one
+    apart[...] = batch
+    for few, out in ((apart, None), (batch, np.zeros((3, 5, 20), np.float16)[:, :4])):
+        made = lw.matmul(few, weights, out=out, batch_invariant=True)
+        assert made.tobytes() == whole.tobytes() and (out is None or made is out)
 
 
 def test_weights_without_elements() -> None:
