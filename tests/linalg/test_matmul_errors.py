@@ -23,6 +23,16 @@ def scales(*shape: int) -> Any:
     return np.ones(shape, np.float32)
 
 
+class Unreadable:
+    """An array in host memory whose library does not give it away."""
+
+    def __dlpack__(self, **_: object) -> object:
+        raise RuntimeError("it is busy")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
 WRONG: dict[str, tuple[tuple[Any, Any], dict[str, Any], str]] = {
     "K differs": ((HALF, OTHER[:7]), {}, "8 elements and the last but one of b 7"),
     "a batch does not broadcast": (
@@ -70,6 +80,9 @@ WRONG: dict[str, tuple[tuple[Any, Any], dict[str, Any], str]] = {
     "no instruction": (
         SMALL, {"arch": "sm_80"},
         "sm_80 has no mma.sync that multiplies e4m3 .* take float16, bfloat16, float32, float64, int8$",
+    ),
+    "an array that cannot be read": (
+        (Unreadable(), OTHER), {}, "a is a Unreadable that cannot be read as an array: .*it is busy"
     ),
     "plan": ((HALF, OTHER), {"plan": "fast"}, "what lw.plan returns"),
     "a stream of the CPU": ((HALF, OTHER), {"stream": 3}, "stream= is for arrays on a GPU"),

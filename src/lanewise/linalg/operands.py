@@ -200,6 +200,8 @@ def _other_view(value: object, name: str) -> View:
         array = host_array(value)
         if not isinstance(array, np.ndarray):
             array = np.asarray(value)
+        if array.dtype.hasobject and hasattr(value, "__dlpack__"):  # NumPy took it for no array
+            array = np.from_dlpack(value)  # which says why not
         return _numpy_view(array, name, package)
     from lanewise.gpu.arrays import layout_of
 
