@@ -131,6 +131,8 @@ def _mistakes() -> dict[str, tuple[Any, str]]:
         "negative": (lambda: attention(q, k, k, scale=-0.5), "pass -q and -scale"),
         "nan": (lambda: attention(q, k, k, scale=float("nan")), "above 0"),
         "tiny": (lambda: attention(q, k, k, scale=1e-60), "that f32 holds"),
+        "large": (lambda: attention(q, k, k, scale=1e39), "that f32 holds"),
+        "a long integer": (lambda: attention(q, k, k, scale=10**400), "that f32 holds"),
         "out's shape": (lambda: attention(q, k, k, out=np.zeros_like(k)), "it must be as q"),
         "out's type": (lambda: attention(q, k, k, out=q.astype(BF16)), "it must be as q"),
         "out read": (lambda: attention(q, k, k, out=q), "shares memory with q"),

@@ -310,5 +310,16 @@ def test_quantize_says_what_is_wrong(call: Any, message: str) -> None:
         call(np.ones((32, 32), np.float32))
 
 
+@pytest.mark.parametrize("name", BLOCK_FORMATS)
+def test_matrices_without_elements(name: str) -> None:
+    """Sums over no elements of K are zeros."""
+    for m, k in ((0, 40), (3, 0), (0, 0)):
+        a = lw.quantize(np.ones((m, k), np.float32), name, axis=1)
+        b = lw.quantize(np.ones((k, 5), np.float32), name)
+        assert a.dequantize().shape == (m, k) and a.scales.shape == (m, -(-k // BLOCK_FORMATS[name].block))
+        result = lw.matmul(a, b, arch="sm_100a", out_dtype="f32")
+        assert result.shape == (m, 5) and not result.any()
+
+
 def test_every_format_is_tested() -> None:
     assert set(FORMATS) == set(BLOCK_FORMATS)

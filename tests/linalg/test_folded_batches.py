@@ -14,6 +14,7 @@ import pytest
 import lanewise as lw
 from everything import only_with_everything, sampled
 from lanewise.linalg.arrays import Pointers
+from lanewise.linalg.cpu import epilogue as cpu_epilogue
 from lanewise.linalg.kernels.family import run
 from lanewise.linalg.kernels.hopper import launches
 from lanewise.linalg.kernels.hopper.traits import traits_of
@@ -89,6 +90,37 @@ def test_functions_get_rows_of_their_own_matrix(name: str) -> None:
     assert np.array_equal(lw.matmul(a, b, arch=arch, **keywords), wanted)
     plan = plan_with(kind, arch, changes)
     assert np.array_equal(by_kernels(a, b, arch, plan, **keywords), wanted)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_small_matrices_of_a_batch_are_few_launches_of_the_epilogue(
+    scaled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In host memory: one for all of them, unless each has scales of its own."""
+    rng = np.random.default_rng(11)
+    a = rng.integers(-2, 3, (30, 3, 8)).astype(ml_dtypes.float8_e4m3fn)
+    b = rng.integers(-2, 3, (30, 8, 5)).astype(ml_dtypes.float8_e4m3fn)
+    residual = rng.integers(-2, 3, (30, 3, 5)).astype(np.float32)
+    bias, rows = np.arange(3, dtype=np.float32)[:, None], np.array([1, 2, 4], np.float32)[:, None]
+    scale = np.broadcast_to(rows, (30, 3, 1)).copy() if scaled else rows
+    made, make = [], cpu_epilogue._element_kernel
+
+    def noted(*kind: Any) -> Any:
+        kernel = make(*kind)
+
+        class Noted:
+            def __getitem__(self, shape: Any) -> Any:
+                made.append(shape)
+                return kernel[shape]
+
+        return Noted()
+
+    monkeypatch.setattr(cpu_epilogue, "_element_kernel", noted)
+    keywords: dict[str, Any] = {"bias": bias, "residual": residual, "epilogue": marked, "out_dtype": "f32"}
+    found = lw.matmul(a, b, scale_a=scale, **keywords)
+    wanted = np.matmul(a.astype(np.float32), b.astype(np.float32)) * rows + bias + residual
+    assert (found == wanted + 64 * np.arange(3)[:, None] + np.arange(5)).all()
+    assert len(made) == (30 if scaled else 1)
 
 
 def test_functions_of_groups_get_rows_of_their_group() -> None:

@@ -1,6 +1,7 @@
 """Grouped products: experts of different sizes, empty ones among them, in one launch."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import lanewise as lw
 from everything import EVERYTHING
 from lanewise.formats import bf16, f32
+from lanewise.linalg import grouped_matmul
 from lanewise.linalg.kernels.hopper import launches as hopper
 from linalg.hopper_products import operand, plan, product, some, sums_of
 
@@ -86,6 +88,32 @@ def test_experts_that_follow_each_other(
     assert np.array_equal(pointers.out, wanted)
     if EVERYTHING:
         assert lw.check(configured, *arguments, schedule="late").ok
+
+
+def test_out_may_not_lie_in_what_later_groups_read() -> None:
+    """Results of the first group would be rows of the second, or the matrix of a later one."""
+    memory, weights = np.ones((5, 16), np.float32), np.ones((4, 16, 16), np.float32)
+    with pytest.raises(lw.LanewiseError, match="out overlaps a in memory"):
+        lw.grouped_matmul(memory[:4], weights, [1, 2, 3, 4], out=memory[1:])
+    with pytest.raises(lw.LanewiseError, match="out overlaps b in memory"):
+        lw.grouped_matmul(memory[:4], weights, [1, 4, 4, 4], out=weights[3, :4])
+    assert (memory == 1).all() and (weights == 1).all()  # nothing was written
+    out = np.zeros((4, 32), np.float32)
+    lw.grouped_matmul(memory[:4], weights, [1, 2, 3, 4], out=out[:, ::2])
+    assert (out[:, ::2] == 16).all() and not out[:, 1::2].any()
+
+
+def test_a_call_that_was_made_before_does_not_hide_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors that require a gradient are no kind of call: the rules refuse them."""
+    torch = pytest.importorskip("torch")
+    tensors = [SimpleNamespace(is_cuda=True, requires_grad=grad, shape=(2, 2)) for grad in (False, True)]
+    for tensor in tensors:
+        tensor.stride, tensor.data_ptr, tensor.get_device = lambda: (2, 1), lambda: 256, lambda: 0
+        tensor.dtype = torch.float16
+    monkeypatch.setattr(grouped_matmul, "plain_tensors", lambda: (SimpleNamespace,))
+    plain, trained = tensors
+    assert grouped_matmul._kind(plain, plain, [2]) is not None
+    assert grouped_matmul._kind(trained, plain, [2]) is grouped_matmul._kind(plain, trained, [2]) is None
 
 
 def test_sizes_in_place_of_offsets_are_noticed(recwarn: pytest.WarningsRecorder) -> None:

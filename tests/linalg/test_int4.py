@@ -50,6 +50,10 @@ def test_weights_are_the_nearest_integers_times_their_scales() -> None:
         assert np.allclose(scales[::group] * 7, largest, rtol=unit)
         # half a step, and what rounding the scale and the product costs of the largest
         assert (np.abs(kept - w.astype(np.float64)) <= scales * (0.5 + 14.1 * unit)).all()
+    for dtype, size in ((np.float16, 1e-6), (np.float16, 1e-4), (BF16, 1e-7), (BF16, 1e-30)):
+        small = (rng.normal(size=(128, 40)) * size).astype(dtype).astype(np.float64)  # scales are as small
+        kept = np.asarray(lw.quantize(small.astype(dtype)).dequantize(), np.float64)
+        assert (np.abs(kept - small) <= 0.08 * np.abs(small).max(axis=0)).all()
     largest = np.full((64, 3), np.finfo(np.float16).max)
     assert (abs(lw.quantize(largest).dequantize() - largest) < 0.001 * largest).all()  # and not infinite
     zeros = lw.quantize(np.zeros((64, 3), np.float16))
@@ -84,6 +88,27 @@ def test_a_batch_a_vector_strides_and_out() -> None:
     many = lw.matmul(np.concatenate([x] * 30), weights, batch_invariant=True)
     assert (many[:12] == whole).all() and (many[-12:] == whole).all()
     assert lw.matmul(x[:0], weights).shape == (0, 20)
+    batch = x.reshape(3, 4, 100)
+    apart = np.zeros((3, 5, 200), np.float16)[:, :4, ::2]  # matrices that do not lie as one
+    apart[...] = batch
+    for few, out in ((apart, None), (batch, np.zeros((3, 5, 20), np.float16)[:, :4])):
+        made = lw.matmul(few, weights, out=out, batch_invariant=True)
+        assert made.tobytes() == whole.tobytes() and (out is None or made is out)
+
+
+def test_weights_without_elements() -> None:
+    """Sums over no elements of K are zeros."""
+    x, bias = np.ones((2, 64), np.float16), np.arange(3, dtype=np.float32)
+    assert lw.matmul(x, lw.quantize(np.ones((64, 0), np.float16))).shape == (2, 0)
+    none = lw.quantize(np.ones((0, 3), np.float16))
+    assert none.dequantize().shape == (0, 3)
+    assert (lw.matmul(x[:, :0], none, bias=bias, out_dtype="f32") == bias).all()
+
+
+def test_a_gpu_may_be_named_in_place_of_its_arch() -> None:
+    x, weights, _ = random_layer(np.random.default_rng(8), np.float16, 2, 64, 8)
+    named = lw.matmul(x, weights, arch="H100")
+    assert named.tobytes() == lw.matmul(x, weights, arch="sm_90a").tobytes()
 
 
 def kernel_result(x: Any, weights: Any, tile: Tile) -> Any:
@@ -117,6 +142,16 @@ def test_the_kernel_has_the_bits_of_the_cpu(
     launch()
     monkeypatch.setattr("lanewise.linalg.int4_matmul.int4_plan", lambda problem, chunks: tile)
     assert out.tobytes() == lw.matmul(x, weights).tobytes()
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(np.float16, 1e-6), (BF16, 1e-39)])
+def test_unpacked_weights_with_subnormal_scales_have_the_bits_of_dequantize(dtype: Any, size: float) -> None:
+    weights = lw.quantize((np.random.default_rng(9).normal(size=(200, 40)) * size).astype(dtype))
+    rows = np.zeros((40, weights.chunks * CHUNK), dtype)
+    arrays = [each.reshape(-1) for each in (weights.words.view(np.int32), weights.scales, rows)]
+    unpack_launch(weights.format, arrays, 40, (weights.chunks, weights.group, weights.columns))()
+    assert rows[:, :200].any()
+    assert rows[:, :200].tobytes() == np.ascontiguousarray(weights.dequantize().T).tobytes()
 
 
 def test_as_many_blocks_share_a_multiprocessor_as_the_plan_says() -> None:
@@ -184,6 +219,7 @@ def _mistakes() -> dict[str, tuple[Any, str]]:
         "scale": (lambda: lw.matmul(x, weights, scale_a=2.0), "take no scale_a="),
         "plan": (lambda: lw.matmul(x, weights, plan=lw.plan(x, w)), "take no plan="),
         "arch": (lambda: lw.matmul(x, weights, arch="sm_80"), "are for sm_90a, not for sm_80"),
+        "no arch": (lambda: lw.matmul(x, weights, arch="sm_42"), "unknown arch 'sm_42'"),
         "grouped": (lambda: lw.grouped_matmul(x, weights, [2, 4]), "QuantizedMatrix"),
         "sparse": (lambda: lw.sparsify(weights), "QuantizedMatrix"),
     }  # fmt: skip

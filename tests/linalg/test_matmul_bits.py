@@ -103,10 +103,62 @@ def test_tf32_is_rounded_as_tensor_maps_do() -> None:
     assert rounded_tf32(halves).view(np.uint32)[2] == 0x7FFFE000
 
 
+@pytest.mark.parametrize("batches", [((), ()), ((3,), ()), ((2, 1), (3,))])
+@pytest.mark.parametrize("kind", ["f32", "promoted", "blocks"])
+def test_blocks_of_k_have_the_same_bits_side_by_side(
+    kind: str, batches: tuple[tuple[int, ...], tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each block is a chain of its own, and they are added in order, however many are computed at once."""
+    rng, m, k, n = np.random.default_rng(15), 5, 700, 6
+    dtype = np.float32 if kind == "f32" else ml_dtypes.float8_e4m3fn
+    a, b = (
+        rng.normal(size=(*batches[0], m, k)).astype(dtype),
+        rng.normal(size=(*batches[1], k, n)).astype(dtype),
+    )
+    keywords: dict[str, Any] = {} if kind == "f32" else {"accumulate": "f32", "out_dtype": "f32"}
+    if kind == "blocks":
+        scale_a, scale_b = rng.random((m, 6)).astype(np.float32), rng.random((6, 1)).astype(np.float32)
+        keywords = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": "f32"}
+    found = []
+    for elements in (1, 20_000, 1 << 22):
+        monkeypatch.setattr("lanewise.linalg.cpu.sums._ELEMENTS_AT_ONCE", elements)
+        found.append(lw.matmul(a, b, **keywords))
+    same_bits(found[1], found[0])
+    same_bits(found[2], found[0])
+
+
 def test_sums_of_f16_are_rounded_after_each_instruction() -> None:
     a, b = numbers(12, 8, 200), numbers(13, 200, 8)
     mma = lw.instruction(WGMMA.format(16, "f16", "f16", "f16"))
     same_bits(lw.matmul(a, b, accumulate="f16"), mma.gemm(a, b, arch="sm_90a"))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "n", "k", "precision"),
+    [("f2", 496, 11755, None), ("f4", 180, 401, "tf32"), ("f4", 137, 11155, None), ("f4", 1, 462, None)],
+)
+def test_batch_invariant_rows_do_not_depend_on_how_they_lie(
+    dtype: str, n: int, k: int, precision: str | None
+) -> None:
+    """Rows that TMA cannot load, a row by itself (which has no stride), results with strides of their own."""
+    rng = np.random.default_rng(5)
+    a, b = rng.normal(size=(18, k)).astype(dtype), rng.normal(size=(k, n)).astype(dtype)
+
+    def multiplied(rows: Any, out: Any = None) -> Any:
+        return lw.matmul(rows, b, out=out, precision=precision, batch_invariant=True)
+
+    whole = multiplied(a)
+    for first, last in ((0, 1), (1, 2), (0, 3)):
+        same_bits(multiplied(a[first:last]), whole[first:last])
+        same_bits(multiplied(np.asfortranarray(a[first:last])), whole[first:last])
+    same_bits(multiplied(a[2]), whole[2])
+    frames = (
+        np.zeros((18, n + 2), dtype)[:, 1:-1],
+        np.zeros((n, 18), dtype).T,
+        np.zeros((18, 2 * n), dtype)[:, ::2],
+    )
+    for out in frames:
+        same_bits(multiplied(a, out), whole)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.float8_e4m3fn])

@@ -23,6 +23,16 @@ def scales(*shape: int) -> Any:
     return np.ones(shape, np.float32)
 
 
+class Unreadable:
+    """An array in host memory whose library does not give it away."""
+
+    def __dlpack__(self, **_: object) -> object:
+        raise RuntimeError("it is busy")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
 WRONG: dict[str, tuple[tuple[Any, Any], dict[str, Any], str]] = {
     "K differs": ((HALF, OTHER[:7]), {}, "8 elements and the last but one of b 7"),
     "a batch does not broadcast": (
@@ -53,8 +63,8 @@ WRONG: dict[str, tuple[tuple[Any, Any], dict[str, Any], str]] = {
     "bias's type": ((HALF, OTHER), {"bias": np.ones(6, np.int8)}, "bias has elements of type int8"),
     "residual's shape": ((HALF, OTHER), {"residual": scales(6)}, "residual has shape"),
     "beta alone": ((HALF, OTHER), {"beta": 2.0}, "pass it as residual="),
-    "alpha": ((HALF, OTHER), {"alpha": "2"}, "alpha must be a number"),
-    "several alphas": ((HALF, OTHER), {"alpha": scales(3)}, "alpha must be a number"),
+    "alpha": ((HALF, OTHER), {"alpha": "2"}, "alpha must be a number, not str$"),
+    "several alphas": ((HALF, OTHER), {"alpha": scales(3)}, r"alpha must be a number.*: pass float\(alpha\)"),
     "too large an alpha": ((HALF, OTHER), {"alpha": 10**400}, "at most 1.8e308"),
     "activation": ((HALF, OTHER), {"activation": "tanh"}, "relu, gelu"),
     "epilogue": ((HALF, OTHER), {"epilogue": lambda x: x}, "@lw.epilogue"),
@@ -67,7 +77,13 @@ WRONG: dict[str, tuple[tuple[Any, Any], dict[str, Any], str]] = {
     "int8 with scales": (INT8, {"scale_a": 0.5}, "say which with out_dtype="),
     "int32 with a bias": (INT8, {"bias": scales(8)}, "stored as they are"),
     "arch": ((HALF, OTHER), {"arch": "sm_70"}, "planned for sm_75"),
-    "no instruction": (SMALL, {"arch": "sm_80"}, "sm_80 has no mma.sync that multiplies e4m3"),
+    "no instruction": (
+        SMALL, {"arch": "sm_80"},
+        "sm_80 has no mma.sync that multiplies e4m3 .* take float16, bfloat16, float32, float64, int8$",
+    ),
+    "an array that cannot be read": (
+        (Unreadable(), OTHER), {}, "a is a Unreadable that cannot be read as an array: .*it is busy"
+    ),
     "plan": ((HALF, OTHER), {"plan": "fast"}, "what lw.plan returns"),
     "a stream of the CPU": ((HALF, OTHER), {"stream": 3}, "stream= is for arrays on a GPU"),
     "a result without end": (

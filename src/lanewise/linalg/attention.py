@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from math import isfinite, prod, sqrt
+from math import inf, isfinite, prod, sqrt
 from numbers import Real
 from typing import Any
 
@@ -151,7 +151,11 @@ def _scale(given: object, depth: int) -> float:
         return 1 / sqrt(depth)
     if isinstance(given, bool | np.bool_) or not isinstance(given, Real | np.floating):
         raise LanewiseError(f"scale={given!r} must be a number above 0")
-    value = float(np.float32(given))
+    try:
+        with np.errstate(over="ignore"):
+            value = float(np.float32(given))
+    except OverflowError:  # an integer
+        value = inf
     if not (isfinite(value) and value > 0):
         raise LanewiseError(
             f"scale={given!r} must be a number above 0 that f32 holds; for a negative one, pass -q and -scale"

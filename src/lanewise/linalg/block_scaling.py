@@ -201,7 +201,8 @@ def block_scaled(
     rows = np.asarray(matrix if axis else matrix.T, np.float64)
     length = rows.shape[1]
     missing = -length % fmt.block
-    parts = np.pad(rows, ((0, 0), (0, missing))).reshape(rows.shape[0], -1, fmt.block)
+    whole = np.pad(rows, ((0, 0), (0, missing)))
+    parts = whole.reshape(rows.shape[0], whole.shape[1] // fmt.block, fmt.block)
     largest = np.abs(parts).max(axis=2, initial=0)
     factor = 1.0
     if fmt.factor == "ue8m0":
@@ -211,7 +212,7 @@ def block_scaled(
     divisors = FORMATS[fmt.factor].decode(scales)[:, :, None] * factor
     with np.errstate(all="ignore"):
         quotients = np.where(divisors == 0, 0.0, parts / divisors)
-    values = element.array(quotients, saturate=True).reshape(rows.shape[0], -1)[:, :length]
+    values = element.array(quotients, saturate=True).reshape(whole.shape)[:, :length]
     return BlockScaledMatrix(
         _array_of(library, values if axis else values.T, element),
         _array_of(library, FORMATS[fmt.factor].from_bits(scales if axis else scales.T), FORMATS[fmt.factor]),

@@ -20,6 +20,7 @@ from lanewise.linalg.operands import (
     empty,
     operand,
     plain_tensors,
+    require_apart,
     require_own_elements,
     view_of,
     with_items,
@@ -136,9 +137,14 @@ def _result(left: View, right: View, options: Options) -> tuple[Any, View]:
     if given is None:
         out = empty(left, shape, fmt)
         given = view_of(out, "out")
-    elif given.shape != shape:
+        return out, given
+    if given.shape != shape:
         raise LanewiseError(f"out has shape {given.shape}; the result has {shape}")
+    if given.device != left.device:
+        raise LanewiseError(f"a is {left.where} and out {given.where}: move them to one device")
     require_own_elements(given, "out")
+    for view, name in ((left, "a"), (right, "b")):  # of all groups: those that come later are still read
+        require_apart(given, view, name)
     return out, given
 
 
@@ -171,14 +177,15 @@ def _is_beside(offsets: Any, left: View, groups: int) -> bool:
     return bool(offsets.get_device() == left.device)
 
 
-def _kind(a: Any, b: object, offsets: Any) -> Any:
+def _kind(a: Any, b: Any, offsets: Any) -> Any:
     """Return what of two of torch's tensors on a GPU, and of where groups end, decides a launch.
 
-    None for other arrays, and for offsets on a GPU that no kernel reads as they lie.
+    None for other arrays, for tensors that require a gradient, and for offsets on a GPU that no kernel reads
+    as they lie.
     """
     if sys.modules.get("torch") is None or type(a) not in plain_tensors() or type(b) not in plain_tensors():
         return None
-    if not a.is_cuda:
+    if not a.is_cuda or a.requires_grad or b.requires_grad:  # the rules say whether gradients are recorded
         return None
     beside = type(offsets) in plain_tensors() and offsets.is_cuda
     if beside:

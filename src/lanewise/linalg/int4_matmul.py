@@ -14,9 +14,10 @@ import numpy as np
 from lanewise.errors import LanewiseError
 from lanewise.linalg.kernels.int4.packing import CHUNK
 from lanewise.linalg.kernels.int4.plans import Tile, int4_plan
-from lanewise.linalg.operands import View, empty, view_of
+from lanewise.linalg.operands import View, empty, of_library, view_of
 from lanewise.linalg.options import Options
 from lanewise.linalg.plan import Plan
+from lanewise.linalg.planning.gpus import planned_arch
 from lanewise.linalg.problem import Problem
 from lanewise.linalg.quantize import QuantizedMatrix
 from lanewise.linalg.rules import Request, request_of
@@ -26,15 +27,18 @@ if TYPE_CHECKING:
 
 #: Rows up to which a kernel unpacks weights as it multiplies, each time it reads them.
 MOST_FEW_ROWS = 1024
-#: Bits of the results that this kernel stores.
+#: The archs of this kernel: a GPU of sm_90 is planned as sm_90a.
+_ARCHS = ("sm_90", "sm_90a")
+#: Bits of the results that it stores.
 _LEAST_BITS = 16
 
 
 def product(
     a: object, b: QuantizedMatrix, options: Options, known: CallKind | None,
-    dense: Callable[[Any, Any, Options], Any],
+    dense: Callable[[Any, Any, Options], Any], one_by_one: Callable[[Request, Any, Any, Options], None],
 ) -> Any:  # fmt: skip
-    """Return the product with quantized weights; `known` keeps its launch, `dense` multiplies two arrays."""
+    """Return the product with quantized weights; `known` keeps its launch, `dense` multiplies two arrays, and
+    `one_by_one` computes matrices of a batch that do not lie as one."""
     for name in ("accumulate", "precision", "plan", "scale_a", "scale_b"):
         if getattr(options, name) is not None:
             raise LanewiseError(f"products with weights of lw.quantize take no {name}=")
@@ -43,15 +47,13 @@ def product(
     kept = View((b.k, b.shape[1]), (1, b.k), b.format, 0, left.library, left.device, None)
     request = request_of(a, b, options, kept=kept)
     problem = request.problem
-    if problem is None or problem.batch > 1:
-        raise LanewiseError(
-            f"a has shape {left.shape} and strides {left.strides}, which cannot be treated as one matrix: "
-            "pass a contiguous array"
-        )
-    if options.arch not in (None, "sm_90", "sm_90a"):
+    if options.arch is not None and planned_arch(options.arch) not in _ARCHS:
         raise LanewiseError(f"products with weights of lw.quantize are for sm_90a, not for {options.arch}")
+    if problem is None or problem.batch > 1:
+        one_by_one(request, a, b, options)
+        return _returned(request, a, options)
     few = options.batch_invariant or problem.m <= MOST_FEW_ROWS
-    few = few and problem.out.dtype.bits >= _LEAST_BITS
+    few = few and problem.out.dtype.bits >= _LEAST_BITS and b.k > 0
     if left.device is None:
         if not few:
             return dense(a, b.rows().T, options)
@@ -69,7 +71,11 @@ def product(
         prepared = multiply(request, problem, b, int4_plan(problem, b.chunks))
         if known is not None and prepared is not None:
             known.remember(prepared, request, options)
-    return request.result if options.out is None else options.out
+    return _returned(request, a, options)
+
+
+def _returned(request: Request, a: object, options: Options) -> Any:
+    return of_library(request.a, a, request.result) if options.out is None else options.out
 
 
 class UnpackedCall:
@@ -106,5 +112,6 @@ def _unpacked(b: QuantizedMatrix, like: View) -> Any:
     from lanewise.linalg.launch.int4 import unpack
 
     rows = empty(like, (b.shape[1], b.chunks * CHUNK), b.format)
-    unpack(b, like, view_of(rows, "b"))
+    if b.k:
+        unpack(b, like, view_of(rows, "b"))
     return rows[:, : b.k].T if like.library != "torch" else rows[:, : b.k].mT

@@ -136,7 +136,7 @@ def product(a: object, b: object, options: Options) -> Any:
             known.offer(a, b, options)
             return result
     if type(b) is QuantizedMatrix:
-        return int4_product(a, b, options, known, product)
+        return int4_product(a, b, options, known, product, _each_of_batch)
     request = sparse_request(a, b, options) if isinstance(b, SparseMatrix) else request_of(a, b, options)
     problem = request.problem
     if problem is None or (problem.sparse and problem.batch > 1 and request.a.device is not None):

@@ -200,6 +200,8 @@ def _other_view(value: object, name: str) -> View:
         array = host_array(value)
         if not isinstance(array, np.ndarray):
             array = np.asarray(value)
+        if array.dtype.hasobject and hasattr(value, "__dlpack__"):  # NumPy took it for no array
+            array = np.from_dlpack(value)  # which says why not
         return _numpy_view(array, name, package)
     from lanewise.gpu.arrays import layout_of
 
@@ -319,6 +321,15 @@ def require_own_elements(view: View, name: str) -> None:
                     "share memory: pass an array in which no two do"
                 )
             span += step * (size - 1)
+
+
+def require_apart(out: View, read: View, name: str) -> None:
+    """Raise an error if a result would be written where an operand, which is still read, has its elements."""
+    if overlap(out, read):
+        raise LanewiseError(
+            f"out overlaps {name} in memory, and {name} is still read while results are written: pass a copy "
+            "of one of them"
+        )
 
 
 def overlap(one: View, other: View) -> bool:

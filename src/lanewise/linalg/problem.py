@@ -1,7 +1,7 @@
 """A product of matrices as planner and kernels see it: sizes, types, where elements lie, what is fused.
 
-Arrays are not in it: two calls with the same problem run the same plan. `operands.py` makes a problem of
-arrays, `planner.py` a plan of a problem, and the families launch a plan.
+Arrays are not in it: two calls with the same problem run the same plan. `rules.py` makes a problem of arrays,
+`planning/planner.py` a plan of a problem, and the families make launches of a plan.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ def _quantized(rows: Array, group: int, fmt: Format) -> tuple[Array, Array]:
     whole_rows[:, :k] = rows
     apart = whole_rows.reshape(n, groups, group)
     exact = np.abs(apart).max(axis=2, initial=0) / np.float32(_LARGEST)
-    least = np.float32(np.finfo(np.float16).tiny)  # scales below it are no normal numbers of f16
+    least = np.float32(fmt.smallest_subnormal)  # nothing is divided by zero
     if exact.max(initial=0) * _LARGEST > float(fmt.max):
         wider = '; dtype="bfloat16" has a wider range' if fmt is not bf16 else ""
         raise LanewiseError(
@@ -230,7 +230,7 @@ def _quantized(rows: Array, group: int, fmt: Format) -> tuple[Array, Array]:
         )
     scale = np.minimum(np.maximum(exact, least).astype(fmt.dtype), _largest_scale(fmt))
     integers = np.rint(apart / scale.astype(np.float32)[:, :, None])
-    integers = np.clip(integers, -_LARGEST, _LARGEST).reshape(n, -1)[:, :k]
+    integers = np.clip(integers, -_LARGEST, _LARGEST).reshape(whole_rows.shape)[:, :k]
     scales = np.ones((groups, columns), fmt.dtype)
     scales[:, :n] = scale.T
     return pack(integers), scales

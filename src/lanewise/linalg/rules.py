@@ -22,8 +22,8 @@ from lanewise.linalg.operands import (
     lying,
     merged_axes,
     operand,
-    overlap,
     packed_strides,
+    require_apart,
     require_own_elements,
     view_of,
 )
@@ -185,14 +185,12 @@ def _number(value: object, name: str) -> float:
     -0.0 counts as 0.0: calls that differ in nothing but this are one kind of call.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise LanewiseError(
-            f"{name} must be a number, not {type(value).__name__}"
-            + (
-                "; numbers in arrays on a GPU are passed as scale_a, scale_b or scale_out"
-                if value is not None
-                else ""
-            )
+        mend = (
+            f": pass float({name}); arrays may be scale_a, scale_b and scale_out"
+            if hasattr(value, "shape")
+            else ""
         )
+        raise LanewiseError(f"{name} must be a number, not {type(value).__name__}{mend}")
     try:
         return float(value) + 0.0
     except OverflowError:
@@ -318,11 +316,7 @@ def _require_apart(request: Request, given: View) -> None:
         view = request.views[name]
         if view is None or (name == "residual" and view[:4] == request.out[:4]):  # the same elements
             continue
-        if overlap(request.out, view):
-            raise LanewiseError(
-                f"out overlaps {name} in memory, and {name} is still read while results are written: pass a "
-                "copy of one of them"
-            )
+        require_apart(request.out, view, name)
 
 
 def _require_epilogue(epilogue: Epilogue, residual: View | None, result: Format, a: Format) -> None:

@@ -67,7 +67,7 @@ class SparseMatrix(MatrixInTwoArrays):
         return -(-max(self.k // 2, 1) // packed) * packed
 
     def dense(self) -> Array:
-        """Return the matrix with zeros for what was dropped."""
+        """Return the matrix with zeros for what was dropped, as an array of NumPy in host memory."""
         dense = np.zeros(self.shape[::-1], self.values.dtype)
         columns = np.arange(self.k // 2) // 2 * 4 + self.indices
         np.put_along_axis(dense, columns, self.values, axis=1)

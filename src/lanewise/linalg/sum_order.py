@@ -13,6 +13,7 @@ from lanewise.isa import Instruction, instruction, instructions
 from lanewise.linalg.block_scaling import BLOCK_FORMATS
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
+from lanewise.linalg.types import PRODUCTS
 
 #: K of an instruction by the operands' format.
 _WGMMA_K = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32}
@@ -20,6 +21,8 @@ _WGMMA_K = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32}
 _SPARSE_K = {"f16": 32, "bf16": 32, "e4m3": 64, "e5m2": 64, "s8": 64}
 #: Kinds of tcgen05.mma by the operands' format.
 _TCGEN05_KINDS = {"f16": "f16", "bf16": "f16", "tf32": "tf32", "e4m3": "f8f6f4", "e5m2": "f8f6f4", "s8": "i8"}
+#: The format that f32 is multiplied as, by the precision of the product.
+_PRECISIONS = {"f32": "bf16", "tf32": "tf32"}
 #: Of f32 split into bf16, the products that are summed, small ones first: which part of A, which of B. Those
 #: below 2^-24 of the largest are left out.
 SPLIT_PRODUCTS = ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))
@@ -29,9 +32,13 @@ SPLIT_PARTS = 1 + max(part for pair in SPLIT_PRODUCTS for part in pair)
 
 def multiplied_as(problem: Problem) -> tuple[str, str]:
     """Return the formats in which A and B are multiplied: f32 goes as tf32, or split into three bf16."""
-    if problem.precision:
-        return ("bf16", "bf16") if problem.precision == "f32" else ("tf32", "tf32")
-    return problem.a.dtype.name, problem.b.dtype.name
+    names = problem.a.dtype.name, problem.b.dtype.name
+    return _multiplied(names[0], problem.precision) if problem.precision else names
+
+
+def _multiplied(name: str, precision: str) -> tuple[str, str]:
+    """Return the formats in which two matrices of one format are multiplied."""
+    return (_PRECISIONS.get(precision, name),) * 2
 
 
 def multiplied_formats(problem: Problem) -> tuple[Format, Format]:
@@ -147,15 +154,28 @@ def _instruction(wgmma: bool, arch: str, a: str, b: str, sums: Format) -> Instru
                 f"{arch} has no wgmma that multiplies {a}; plans of family 'warp' use mma.sync"
             )
         return instruction(wgmma_name(256, sums.name, a, b))
-    fitting = [
+    fitting = _mma_sync(arch, a, b, sums.name)
+    if not fitting:
+        taken = [
+            FORMATS[name].dtype_name
+            for name, product in PRODUCTS.items()
+            if _mma_sync(arch, *_multiplied(name, product.precisions[0]), product.sums[0])
+        ]
+        raise LanewiseError(
+            f"{arch} has no mma.sync that multiplies {a} by {b} and sums in {sums.name}; products there take "
+            f"{', '.join(taken)}"
+        )
+    return max(fitting, key=lambda candidate: candidate.m * candidate.n * candidate.k)
+
+
+def _mma_sync(arch: str, a: str, b: str, sums: str) -> list[Instruction]:
+    """Return the mma.sync of an arch that multiply these formats and sum in this one."""
+    return [
         instruction
-        for instruction in instructions(arch, "mma", a=a, b=b, c=sums.name, d=sums.name, kind="")
+        for instruction in instructions(arch, "mma", a=a, b=b, c=sums, d=sums, kind="")
         if instruction.layouts == ("row", "col")
         and not (instruction.satfinite or instruction.rounding or instruction.bitop)
     ]
-    if not fitting:
-        raise LanewiseError(f"{arch} has no mma.sync that multiplies {a} by {b} and sums in {sums.name}")
-    return max(fitting, key=lambda candidate: candidate.m * candidate.n * candidate.k)
 
 
 def instruction_widths(problem: Problem) -> tuple[int, ...]:

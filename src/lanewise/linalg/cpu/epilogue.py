@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -70,8 +71,10 @@ def _finished_f64(request: Request, epilogue: Epilogue, total: AnyArray) -> AnyA
 
 
 @cache
-def _element_kernel(epilogue: Epilogue, sums: Format, residual: Format | None, result: Format) -> Any:
-    """Return a kernel that applies an epilogue to one element in each thread."""
+def _element_kernel(
+    epilogue: Epilogue, sums: Format, residual: Format | None, result: Format, batched: bool
+) -> Any:
+    """Return a kernel that applies an epilogue to one element in each thread, of one matrix or of several."""
     from lanewise import lang as lw
     from lanewise.linalg.kernels.fused_epilogue import EpilogueValues, column_terms, row_terms
     from lanewise.linalg.kernels.fused_epilogue import finished as finished_value
@@ -91,12 +94,14 @@ def _element_kernel(epilogue: Epilogue, sums: Format, residual: Format | None, r
         alpha: f32,
         beta: f32,
         first_row: lw.i32,
+        m: lw.i32,
         n: lw.i32,
         count: lw.i32,
     ):
         at = lw.block_idx.x * _THREADS + lw.thread_idx.x
         if at < count:
-            row = first_row + at // n
+            line = first_row + at // n
+            row = line % m if batched else line
             column = at % n
             given = EpilogueValues(
                 alpha=alpha, beta=beta, bias=bias, scale_a=scale_a, scale_b=scale_b, scale_out=scale_out
@@ -117,36 +122,44 @@ def _by_kernel(request: Request, epilogue: Epilogue, total: AnyArray, result: Fo
     The format of the result says how accurate activations are.
     """
     m, n, batch = request.m, request.n, total.shape[:-2]
+    of_sides = (request.scale_a, m, epilogue.scale_a), (request.scale_b, n, epilogue.scale_b)
+    # Matrices whose scales are the same are one launch: there may be thousands of small ones.
+    apart = batch if any(form and _varies(scale) for scale, _, form in of_sides) else ()
+    lines = m * prod(batch[len(apart) :])
     kind, added = epilogue.compiled_in, None
     if request.residual is not None:
         added = request.residual.format
     accuracy = f32 if epilogue.activation is None else result
-    kernel = _element_kernel(kind, format_of(total.dtype), added, accuracy)
+    kernel = _element_kernel(kind, format_of(total.dtype), added, accuracy, lines > m)
+    total = total.reshape(*apart, lines, n)
     out = np.empty(total.shape, np.float32)
-    nothing = np.zeros(1, np.float32)
+    nothing: AnyArray = np.zeros(1, np.float32)
     bias = nothing if request.bias is None else np.ascontiguousarray(request.bias.array).reshape(-1)
     residual = nothing
     if request.residual is not None:
-        residual = np.ascontiguousarray(as_matrices(request.residual.array, request.residual.shape))
+        added_to = as_matrices(request.residual.array, request.residual.shape)
+        residual = np.ascontiguousarray(added_to).reshape(total.shape)
     scale_out = nothing if request.scale_out is None else np.asarray(request.scale_out.array).reshape(1)
     rows = max(1, _MOST_ELEMENTS // n)
-    for matrix in np.ndindex(batch):
+    for matrix in np.ndindex(apart):
         scales = [
             _vector(scale, size, batch, matrix) if scale.view is not None and form is not None else nothing
-            for scale, size, form in (
-                (request.scale_a, m, epilogue.scale_a),
-                (request.scale_b, n, epilogue.scale_b),
-            )
+            for scale, size, form in of_sides
         ]
-        for first in range(0, m, rows):
-            some = slice(first, min(first + rows, m))
+        for first in range(0, lines, rows):
+            some = slice(first, min(first + rows, lines))
             count = (some.stop - first) * n
             more = residual[matrix][some].reshape(-1) if request.residual is not None else nothing
             kernel[-(-count // _THREADS), _THREADS](
                 total[matrix][some].reshape(-1), out[matrix][some].reshape(-1), bias, more, *scales,
-                scale_out, request.alpha, request.beta, first, n, count,
+                scale_out, request.alpha, request.beta, first % m, m, n, count,
             )  # fmt: skip
-    return out
+    return out.reshape(*batch, m, n)
+
+
+def _varies(scale: Scale) -> bool:
+    """Return whether matrices of a batch may have different scales."""
+    return scale.view is not None and scale.form != "tensor" and len(scale.view.shape) > 2
 
 
 def _vector(scale: Scale, size: int, batch: tuple[int, ...], matrix: tuple[int, ...]) -> AnyArray:

@@ -28,6 +28,8 @@ from lanewise.numpy_types import AnyArray
 _TF32_LOST, _TF32_NAN = 13, 0x7FFFE000
 #: Products that are computed between two looks at the progress: some tenths of a second.
 _SLAB = 2_000_000_000
+#: Elements of operands and sums up to which blocks of K are computed side by side.
+_ELEMENTS_AT_ONCE = 1 << 22
 
 
 def compute(request: Request, problem: Problem, plan: Plan, b: object = None) -> None:
@@ -163,37 +165,63 @@ def _part_of(
 ) -> AnyArray:
     """Return the sums over a part of K: one chain of instructions, or several that are promoted to f32."""
 
-    def chain(first: int, last: int) -> AnyArray:
-        return chains.gemm(a[..., first:last], b[..., first:last, :])
-
     if problem.promote is None and problem.precision != "f32":
-        return chain(start, end)
+        return chains.gemm(a[..., start:end], b[..., start:end, :])
     # Sums of a block of K begin at zero, and are added to a total by ordinary arithmetic.
     total: AnyArray = np.zeros((), np.float32)
     step = problem.promote or plan.tile[2]
-    for first in range(start, end, step):
-        last = min(first + step, end)
-        split = problem.precision == "f32"
-        part = _split_chain(chains, a, b, first, last) if split else chain(first, last)
-        if problem.epilogue.scale_a == "block":
-            total = fused_multiply_add(part, _block_factor(request, first // BLOCK), total)
-        else:
-            with np.errstate(all="ignore"):
-                total = np.asarray(total + part)
+    multiplied = _split_chains if problem.precision == "f32" else _chains
+    of_step = a[..., :step].size + b[..., :step, :].size + prod(request.batch) * request.m * request.n
+    at_once, first = max(1, _ELEMENTS_AT_ONCE // of_step), start
+    while first < end:
+        count = max(1, min(at_once, (end - first) // step))
+        last = min(first + count * step, end)
+        for part in multiplied(chains, a[..., first:last], b[..., first:last, :], count):
+            if problem.epilogue.scale_a == "block":
+                total = fused_multiply_add(part, _block_factor(request, first // BLOCK), total)
+            else:
+                with np.errstate(all="ignore"):
+                    total = np.asarray(total + part)
+            first += step
     return total
 
 
-def _split_chain(chains: Chains, a: AnyArray, b: AnyArray, first: int, last: int) -> AnyArray:
-    """Return the sum of the products of split f32 over a stage of K: one chain, the small products first.
+def _chains(chains: Chains, a: AnyArray, b: AnyArray, count: int) -> AnyArray:
+    """Return the sums over some blocks of K, one chain each, along a first axis."""
+    return chains.gemm(*_blocks(a, b, count))
+
+
+def _split_chains(chains: Chains, a: AnyArray, b: AnyArray, count: int) -> AnyArray:
+    """Return the sums of the products of split f32 over some blocks of K, along a first axis: one chain each,
+    the small products first.
 
     A and B have their three parts along a first axis.
     """
-    missing = -(last - first) % chains.k  # each part's share of the chain is whole instructions
-    parts_a = np.pad(a[..., first:last], [(0, 0)] * (a.ndim - 1) + [(0, missing)])
-    parts_b = np.pad(b[..., first:last, :], [(0, 0)] * (b.ndim - 2) + [(0, missing), (0, 0)])
-    long_a = np.concatenate([parts_a[one] for one, _ in SPLIT_PRODUCTS], -1)
-    long_b = np.concatenate([parts_b[other] for _, other in SPLIT_PRODUCTS], -2)
+    pairs = [_blocks(a[one], b[other], count) for one, other in SPLIT_PRODUCTS]
+    missing = -pairs[0][0].shape[-1] % chains.k  # each part's share of the chain is whole instructions
+    if missing:
+        pairs = [
+            (
+                np.pad(part_a, [(0, 0)] * (part_a.ndim - 1) + [(0, missing)]),
+                np.pad(part_b, [(0, 0)] * (part_b.ndim - 2) + [(0, missing), (0, 0)]),
+            )
+            for part_a, part_b in pairs
+        ]
+    long_a = np.concatenate([part for part, _ in pairs], -1)
+    long_b = np.concatenate([part for _, part in pairs], -2)
     return chains.gemm(long_a, long_b, times=len(SPLIT_PRODUCTS))
+
+
+def _blocks(a: AnyArray, b: AnyArray, count: int) -> tuple[AnyArray, AnyArray]:
+    """Return matrices cut into blocks along K, which are the first axis of their batch.
+
+    The chains of a long K are many and short; they are computed side by side.
+    """
+    k, axes = a.shape[-1], max(a.ndim, b.ndim) + 1
+    of_a = np.moveaxis(a.reshape(*a.shape[:-1], count, k // count), -2, 0)
+    of_b = np.moveaxis(b.reshape(*b.shape[:-2], count, k // count, b.shape[-1]), -3, 0)
+    one, other = (x.reshape(count, *(1,) * (axes - x.ndim), *x.shape[1:]) for x in (of_a, of_b))
+    return one, other
 
 
 def _block_factor(request: Request, block: int) -> AnyArray:

@@ -22,7 +22,7 @@ from lanewise.linalg.plan import Plan, require_fields
 from lanewise.linalg.planning.blackwell import blackwell_plan, blackwell_plans, expected, suits_tcgen05
 from lanewise.linalg.planning.gpus import GPUS, Gpu
 from lanewise.linalg.planning.measured import measured_plan
-from lanewise.linalg.problem import Problem
+from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.sum_order import element_bytes, instruction_of, multiplied_as, plane_products, planes_of
 
 if TYPE_CHECKING:
@@ -91,12 +91,33 @@ def _plan_of(problem: Problem, arch: str) -> Plan:
     if chosen is not None:
         chosen = _as_can_be_had(problem, chosen)
     if problem.batch_invariant:
-        one = replace(problem, m=_ONE_TILE, batch=1, batch_invariant=False)
-        alone = _hopper_plan(one, True, _MOST_INVARIANT_GROUPS)
+        alone = _hopper_plan(_one_tile(problem), True, _MOST_INVARIANT_GROUPS)
         chosen = _hopper_plan(problem, (alone.split, alone.groups))
     elif chosen is None:
         chosen = _hopper_plan(problem, True)
     return with_copies(problem, chosen)
+
+
+def _one_tile(problem: Problem) -> Problem:
+    """Return what of a problem decides how a batch-invariant plan cuts K: N, K, the types and how B lies.
+
+    How the rows of A, of the result and of a residual lie does not: a row by itself, which has no stride, may
+    lie in another way than the same row among others.
+    """
+    residual = problem.epilogue.residual
+    epilogue = replace(
+        problem.epilogue, residual=None if residual is None else _aligned_rows(residual, problem.n)
+    )
+    return replace(
+        problem, m=_ONE_TILE, batch=1, batch_invariant=False, epilogue=epilogue,
+        a=_aligned_rows(problem.a, problem.k), out=_aligned_rows(problem.out, problem.n),
+    )  # fmt: skip
+
+
+def _aligned_rows(operand: Operand, columns: int) -> Operand:
+    """Return a matrix of contiguous rows that TMA can load and store."""
+    packed = 128 // operand.dtype.word_bits
+    return Operand(operand.dtype, True, -(-columns // packed) * packed)
 
 
 def _as_can_be_had(problem: Problem, plan: Plan) -> Plan | None:
