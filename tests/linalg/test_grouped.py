@@ -109,7 +109,7 @@ def test_a_call_that_was_made_before_does_not_hide_gradients(monkeypatch: pytest
     tensors = [SimpleNamespace(is_cuda=True, requires_grad=grad, shape=(2, 2)) for grad in (False, True)]
     for tensor in tensors:
         tensor.stride, tensor.data_ptr, tensor.get_device = lambda: (2, 1), lambda: 256, lambda: 0
-        tensor.dtype = torch.float16
+        tensor.dtype, tensor.is_neg = torch.float16, lambda: False
     monkeypatch.setattr(grouped_matmul, "plain_tensors", lambda: (SimpleNamespace,))
     plain, trained = tensors
     assert grouped_matmul._kind(plain, plain, [2]) is not None

@@ -1,5 +1,6 @@
 """`lw.matmul` on arrays in host memory: hundreds of random calls against products in float64."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 import lanewise as lw
 from everything import examples, sampled
+from lanewise.linalg.launch import known_calls
 
 #: Relative error of a sum of K products by the type of the operands, and how the numbers are made.
 TYPES = {
@@ -253,3 +255,20 @@ def test_minus_zero_as_a_factor_is_zero() -> None:
     a, b = np.ones((4, 16), np.float16), np.eye(16, dtype=np.float16)
     for alpha in (0.0, -0.0):
         assert not np.signbit(lw.matmul(a, b, alpha=alpha)).any()
+
+
+def test_negated_tensors_are_no_call_that_was_made_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory of x.conj().imag holds the numbers with the other sign: machine code is not asked."""
+    plain, negated = (SimpleNamespace(is_neg=lambda sign=sign: sign) for sign in (False, True))
+    asked: list[Any] = []
+    machine_code = SimpleNamespace(call=lambda *arguments: asked.append(arguments) or "made")
+    monkeypatch.setattr(known_calls, "NATIVE_CALLS", [machine_code])
+    assert known_calls.repeated(plain, plain, None, None, None, {}) == "made"
+    assert known_calls.repeated(plain, plain, plain, None, None, {}) == "made"
+    for a, b, out in ((negated, plain, None), (plain, negated, None), (plain, plain, negated)):
+        assert known_calls.repeated(a, b, out, None, None, {}) is None
+    assert known_calls.repeated(plain, plain, None, negated, None, {}) is None
+    assert known_calls.repeated(plain, plain, None, None, None, {"residual": negated}) is None
+    assert known_calls.repeated(np.ones(2), plain, None, None, None, {}) is None
+    assert len(asked) == 2
+    assert known_calls.is_negated(None, 2.0, plain, negated) and not known_calls.is_negated(plain, None)

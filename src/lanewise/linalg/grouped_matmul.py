@@ -13,7 +13,7 @@ import numpy.typing as npt
 from lanewise.errors import LanewiseError
 from lanewise.linalg.arrays import Array
 from lanewise.linalg.cpu.sums import compute
-from lanewise.linalg.launch.known_calls import CALLS, kind_of_tensor, remember
+from lanewise.linalg.launch.known_calls import CALLS, is_negated, kind_of_tensor, remember
 from lanewise.linalg.matmul import product
 from lanewise.linalg.operands import (
     View,
@@ -180,12 +180,12 @@ def _is_beside(offsets: Any, left: View, groups: int) -> bool:
 def _kind(a: Any, b: Any, offsets: Any) -> Any:
     """Return what of two of torch's tensors on a GPU, and of where groups end, decides a launch.
 
-    None for other arrays, for tensors that require a gradient, and for offsets on a GPU that no kernel reads
-    as they lie.
+    None for other arrays, for tensors that require a gradient or are negated, and for offsets on a GPU that
+    no kernel reads as they lie.
     """
     if sys.modules.get("torch") is None or type(a) not in plain_tensors() or type(b) not in plain_tensors():
         return None
-    if not a.is_cuda or a.requires_grad or b.requires_grad:  # the rules say whether gradients are recorded
+    if not a.is_cuda or a.requires_grad or b.requires_grad or is_negated(a, b):  # the rules look at these
         return None
     beside = type(offsets) in plain_tensors() and offsets.is_cuda
     if beside:

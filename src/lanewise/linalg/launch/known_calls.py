@@ -52,6 +52,15 @@ def kind_of_tensor(value: Any) -> Any:
     return value.shape, value.stride(), value.dtype, value.data_ptr() & 15, value.get_device()
 
 
+def is_negated(*arrays: Any) -> bool:
+    """Return whether memory of a tensor holds the numbers with the other sign, as that of x.conj().imag does.
+
+    Nothing else of such a tensor differs, so that no key of a call can tell.
+    """
+    tensors = (x for x in arrays if not (x is None or isinstance(x, _SHORT) or type(x) in _IN_TWO_ARRAYS))
+    return any(tensor.is_neg() for tensor in tensors)
+
+
 def remember(key: object, call: object) -> None:
     """Keep what makes a kind of call."""
     if len(CALLS) >= _MOST_CALLS:
@@ -117,6 +126,8 @@ def known_call(a: Any, b: object, options: Options) -> CallKind | None:
         if torch.is_grad_enabled() and any(
             getattr(array, "requires_grad", False) for array in (a, b, *arrays)
         ):
+            return None
+        if is_negated(a, b, *arrays):
             return None
         settings = _settings(options.__dict__)
         key = (*map(kind_of_tensor, (a, b, *arrays)), settings)
@@ -236,20 +247,26 @@ def _pointer(value: Any) -> int:
 # in machine code --------------------------------------------------------------------------------------------
 
 
-def repeated(
-    a: object, b: object, out: object, bias: object, activation: object, more: Mapping[str, object]
-) -> Any:
+def repeated(a: Any, b: Any, out: Any, bias: object, activation: object, more: Mapping[str, object]) -> Any:
     """Make a call by machine code; returns its result, or None if it has to be made in Python.
 
     `more` are the other keywords; out, bias and activation are apart, as they are common.
     """
     call = NATIVE_CALLS[0].call
     if not more and bias is None and activation is None and type(b) not in _IN_TWO_ARRAYS:
+        try:
+            if a.is_neg() or b.is_neg() or (out is not None and out.is_neg()):
+                return None
+        except AttributeError:  # no tensor of torch's
+            return None
         result = call(a, b, out)
     else:
         if more.get("stream") is not None:
             return None
+        others = [more.get(name) for name in _OTHER_ARRAYS]
         try:
+            if is_negated(a, b, out, bias, *others):
+                return None
             settings: Any = _settings({"activation": activation, **more}) if more else (activation, *_REST)
             metadata: tuple[object, ...] = ()
             if isinstance(b, _IN_TWO_ARRAYS):
@@ -262,7 +279,6 @@ def repeated(
             return None
         if number is None:
             return None
-        others = [more.get(name) for name in _OTHER_ARRAYS]
         result = call(a, b, out, bias, *others, number, *metadata)
     if type(result) is int:
         from lanewise.gpu.device import context
