@@ -164,16 +164,16 @@ def test_docs_quote_the_recorded_speed_of_random_products() -> None:
     of = {name: [row for row in timed if row["group"] == name] for name in {row["group"] for row in timed}}
     quoted = (
         f"Large ones reach {mean(of['large'])}, small ones {mean(of['small'])}, skinny ones "
-        f"{mean(of['skinny'])}, long K {mean(of['long K'])} (there are seven), batches "
+        f"{mean(of['skinny'])}, long K {mean(of['long K'])} (there are {len(of['long K'])}), batches "
         f"{mean(of['batches'])}, odd ones {mean(of['odd'])}; {len(of['f32'])} products of f32 "
         f"reach {mean(of['f32'])}, "
         f"{len(of['s8'])} of int8 {mean(of['s8'])}, {len(of['e4m3'])} of e4m3 {mean(of['e4m3'])}, and "
         f"{len(of['groups'])} groups of experts {mean(of['groups'])}."
     )
-    assert quoted in text and len(of["long K"]) == 7
+    assert quoted in text
     worst, *others = sorted(timed, key=lambda row: row["ratio"])
     assert f"of f32 at {worst['ratio']:.2f} ({worst['lanewise']:.1f} µs;" in text
-    assert f"at {others[0]['ratio']:.2f} (" in text and f"of int8 at {others[1]['ratio']:.2f} (" in text
+    assert all(f"at {row['ratio']:.2f} ({row['lanewise']:.1f} and" in text for row in others[:2])
 
 
 def test_docs_may_say_what_tuning_gains() -> None:
