@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import lanewise as lw
 from gpu.device import torch_here
 from lanewise.formats import bf16, e4m3, f32, format_of, tf32
 from lanewise.linalg.arrays import Pointers, device_view
@@ -16,6 +17,8 @@ from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Epilogue
 from linalg.hopper_products import plan, product
 from linalg.split_sums import in_parts
+from linalg.streaming_cases import CASES as STREAMED
+from linalg.streaming_cases import operands
 from linalg.warpgroup_cases import CASES, rounded
 
 pytestmark = pytest.mark.gpu
@@ -61,6 +64,25 @@ def same(result: Any, wanted: Any) -> bool:
     """Return whether a result has the bits that are wanted."""
     found = result.contiguous().view(torch.uint8).cpu().numpy()
     return np.array_equal(found.reshape(-1), np.ascontiguousarray(wanted).view(np.uint8).reshape(-1))
+
+
+@pytest.mark.parametrize("name", STREAMED)
+def test_streamed_matrices(name: str) -> None:
+    """Arrays that begin at any element: the bits of the plan's order of sums."""
+
+    def beside(array: Any, begin: int) -> Any:
+        plain = array.flags.c_contiguous
+        rows = np.ascontiguousarray(array if plain else array.swapaxes(-1, -2))
+        flat = torch.empty(begin + rows.size, dtype=torch.int16, device="cuda")
+        flat[begin:] = torch.from_numpy(rows.view(np.int16).reshape(-1)).cuda()
+        made = flat[begin:].view(_TYPES[array.dtype.name]).view(rows.shape)
+        return made if plain else made.swapaxes(-1, -2)
+
+    for dtype in (np.float16, bf16.dtype):
+        for batch in ((), (3,)):
+            a, b, chosen = operands(name, dtype, batch)
+            given = [beside(array, begin) for array, begin in zip((a, b), STREAMED[name][-1], strict=True)]
+            assert same(lw.matmul(*given, plan=chosen), lw.matmul(a, b, plan=chosen))
 
 
 @pytest.mark.parametrize("name", CASES)

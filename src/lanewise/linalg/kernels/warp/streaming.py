@@ -290,6 +290,7 @@ def store_granule(target, place, start, end) -> None:
         if (source >= start) & (source < end):
             value = lw.pointer(source, u16, "global", SIZE).load()
         lw.pointer(target + (i * SIZE).to(lw.u32), u16, "shared", SIZE).store(value)
+    lw.fence_proxy_async()  # the copy of a later stage writes here
 
 
 def part_of_k(T: WarpTraits, K, team):
