@@ -44,6 +44,19 @@ def test_parts_of_k(chosen: Plan) -> None:
     assert lw.check(configured, *arguments, schedule="late").ok
 
 
+@pytest.mark.parametrize("chosen", some([plan((192, 16, 64), groups=3)], plan((128, 16, 64), groups=2)))
+def test_sums_of_several_warpgroups_are_released(chosen: Plan) -> None:
+    """Each consumer releases its sums to the cluster that comes last, while other consumers are at work."""
+    m, n, k = chosen.tile[0], chosen.tile[1], 64 * chosen.groups
+    problem, pointers, _ = product(m, n, k, bf16, bf16, bf16, layout="NT")
+    workspace = np.zeros(hopper.workspace_bytes(problem, chosen) + 128, np.uint8)
+    pointers.workspace = workspace[-lw.address(workspace) % 128 :]
+    configured, arguments, _ = hopper.launches(problem, chosen, pointers)[0]
+    for schedule in ("in order", "late", "reverse"):
+        assert not lw.check(configured, *arguments, schedule=schedule).findings
+    assert np.array_equal(pointers.out, in_parts(pointers.a, pointers.b.T, chosen).astype(bf16.dtype))
+
+
 def test_parts_of_k_of_integers() -> None:
     """Sums of int8 go through the workspace as integers: they are exact, however K is cut."""
     chosen = plan((64, 32, 128), groups=3)

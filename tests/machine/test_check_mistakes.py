@@ -46,6 +46,16 @@ def test_fence_of_a_warpgroup_behind_the_barrier_needs_no_advice() -> None:
     assert not pair.check(wrong=False).findings
 
 
+@pytest.mark.parametrize("schedule", ["in order", "late", "reverse"])
+def test_one_thread_releases_what_its_group_of_warps_has_fenced(schedule: str) -> None:
+    """Other warps of the block need not come to the barrier; the fence and the barrier are needed."""
+    pairs = [each for each in PAIRS if each.name.startswith("tickets_of_pairs_")]
+    assert len(pairs) == 3
+    for pair in pairs:
+        assert not pair.check(wrong=False, schedule=schedule).findings
+        assert pair.found(pair.check(wrong=True, schedule=schedule))
+
+
 SCATTER = """extern "C" __global__ void scatter(const int* to, const float* x, float* y, int n) {
     for (int i = threadIdx.x; i < n; i += blockDim.x) y[to[i]] = x[i];
 }"""

@@ -213,8 +213,8 @@ class WarpClock(RecordLayout):
     touched = field()
     acquired_at = field()
     shown = field()
-    #: Of a barrier: how many warps have come with a fence since their last barrier.
-    fenced = field()
+    #: Of a barrier: the epochs of the fences with which warps have come, since their last barrier; else 0.
+    fences = per_lane()
     #: Of a barrier: the epoch in which each warp arrived, and the same when it was last complete.
     arrivals = per_lane()
     last_arrivals = per_lane()

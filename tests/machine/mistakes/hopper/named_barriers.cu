@@ -1,8 +1,10 @@
 //@arch sm_90a
 // Named barriers that groups of warps share: who comes to one has to know that it was complete the last time.
+// Groups of warps with counters of their own: what all of them fenced before their barrier, one thread releases.
 #include "instructions.cuh"
 #define SYNC(id, n) barrier(id, n)
 #define ARRIVE(id, n) asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(n) : "memory")
+#define FENCE() asm volatile("fence.sc.gpu;" ::: "memory")
 
 //@ named barriers | barrier | 1, 128 | f32[128], f32[128]=0 | two pairs of warps share an id; the second pair starts when the first has begun, and only time keeps them apart
 extern "C" __global__ void apart_by_time_alone(const float* x, float* y) {
@@ -75,4 +77,71 @@ extern "C" __global__ void one_id_in_turn(const float* x, float* y) {
     __syncthreads();
     if (WARP > 0) SYNC(1, 64);
     y[T] = s[95 - T];
+}
+
+//@ named barriers | race | 2, 160 | f32[256], f32[260]=0, u32[2]=0 | pairs of warps count themselves, while others are at work, with no fence behind their sums
+extern "C" __global__ void tickets_of_pairs_no_fence(const float* x, float* y, unsigned* tickets) {
+    __shared__ bool last[2];
+    if (T < 128) {
+        const int pair = T / 64, place = blockIdx.x * 128 + T;
+        y[place] = x[place] * 2;  //!
+        FENCE();  //+
+        SYNC(1 + pair, 64);
+        if (T % 64 == 0) {
+            last[pair] = atomicInc(&tickets[pair], 1) == 1;
+            FENCE();
+        }
+        SYNC(1 + pair, 64);
+        if (last[pair] && T % 64 < 2) {
+            float sum = 0;
+            for (int i = 0; i < 64; i++) sum += y[(T % 64) * 128 + pair * 64 + i];  //!
+            y[256 + 2 * pair + T % 64] = sum;
+        }
+    }
+    SYNC(0, 160);
+}
+
+//@ named barriers | race | 2, 160 | f32[256], f32[260]=0, u32[2]=0 | one thread counts its pair of warps, while others are at work, before the other warp has fenced
+extern "C" __global__ void tickets_of_pairs_no_barrier(const float* x, float* y, unsigned* tickets) {
+    __shared__ bool last[2];
+    if (T < 128) {
+        const int pair = T / 64, place = blockIdx.x * 128 + T;
+        y[place] = x[place] * 2;  //!
+        FENCE();
+        SYNC(1 + pair, 64);  //+
+        if (T % 64 == 0) {
+            last[pair] = atomicInc(&tickets[pair], 1) == 1;
+            FENCE();
+        }
+        SYNC(1 + pair, 64);
+        if (last[pair] && T % 64 < 2) {
+            float sum = 0;
+            for (int i = 0; i < 64; i++) sum += y[(T % 64) * 128 + pair * 64 + i];  //!
+            y[256 + 2 * pair + T % 64] = sum;
+        }
+    }
+    SYNC(0, 160);
+}
+
+//@ named barriers | race | 2, 160 | f32[256], f32[260]=0, u32[2]=0 | pairs of warps count themselves, while others are at work, and store behind their fence
+extern "C" __global__ void tickets_of_pairs_fence_too_early(const float* x, float* y, unsigned* tickets) {
+    __shared__ bool last[2];
+    if (T < 128) {
+        const int pair = T / 64, place = blockIdx.x * 128 + T;
+        FENCE();  //-
+        y[place] = x[place] * 2;  //!
+        FENCE();  //+
+        SYNC(1 + pair, 64);
+        if (T % 64 == 0) {
+            last[pair] = atomicInc(&tickets[pair], 1) == 1;
+            FENCE();
+        }
+        SYNC(1 + pair, 64);
+        if (last[pair] && T % 64 < 2) {
+            float sum = 0;
+            for (int i = 0; i < 64; i++) sum += y[(T % 64) * 128 + pair * 64 + i];  //!
+            y[256 + 2 * pair + T % 64] = sum;
+        }
+    }
+    SYNC(0, 160);
 }

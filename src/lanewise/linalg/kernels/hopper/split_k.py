@@ -168,14 +168,14 @@ class SplitInWorkspace:
         number = self._number(own, mine)
         thread = lw.thread_idx.x % WARPGROUP
         self.leave(sums, own, mine)
-        lw.fence("gpu")
         lw.barrier(1 + own, WARPGROUP)
         if thread == 0:
-            before = lw.atomic_add(self.counters + number, 1)
+            # It releases what the barrier has shown to this thread; a fence before the barrier would not, by
+            # the PTX memory model. It acquires the sums of others, for all who wait at the next barrier.
+            before = lw.atomic_add(self.counters + number, 1, order="acq_rel")
             self.flags[own] = (before == T.plan.groups - 1).to(lw.i32)
             if before == T.plan.groups - 1:
                 self.counters[number] = 0
-            lw.fence("gpu")
         lw.barrier(1 + own, WARPGROUP)
         return self.flags[own] == 1
 

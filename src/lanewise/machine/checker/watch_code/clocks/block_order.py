@@ -25,6 +25,8 @@ from lanewise.machine.checker.watch_code.clocks.happens_before import (
     acquire,
     add_foreign,
     know_block,
+    note_release_by_fences,
+    partial_release,
     publish,
     share_releases,
 )
@@ -117,7 +119,7 @@ def arrive(frame: WarpFrame, site: int, active: int) -> None:
         barrier.arrivals[index] = watch.epoch
         join(barrier, clock)
         # The fence came since the last barrier of the warp.
-        barrier.fenced += int(clock.synced < clock.published_gpu)
+        barrier.fences[index] = clock.published_gpu if clock.synced < clock.published_gpu else 0
         if follows_async():
             arrive_async(watch, index, number)
     watch.fresh = 1
@@ -152,6 +154,8 @@ class BarrierRelease(RecordLayout):
     counted = field()
     #: Whether all warps have come with a fence.
     all_fenced = field()
+    #: The epoch of the last arrival, if all who have arrived fenced before with all their lanes; else 0.
+    arrived_fenced = field()
     # The threads that have arrived, and the smallest and largest number that they have asked for.
     threads = field()
     smallest = field()
@@ -190,12 +194,33 @@ def join_exited(block: BlockRecord, barrier: int) -> int:
 @inlined
 def is_fenced_by_all(block: BlockRecord, barrier: WarpClock) -> bool:
     """Return whether all warps that have not exited have come to a barrier with a fence."""
-    if barrier.fenced == 0:
+    fenced = mask_of(barrier.fences != 0)
+    if fenced == 0:
         return False
     alive = 0
     for index in range(watch_of(block).warps):
-        alive += int(not has_exited(frame_of(block, index)))
-    return barrier.fenced == alive
+        alive |= int(not has_exited(frame_of(block, index))) << index
+    return fenced == alive
+
+
+@inlined
+def fenced_arrival(watch: BlockWatch, barrier: WarpClock) -> int:
+    """Return the epoch of the last arrival at a barrier; 0 if a warp has arrived that did not fence before.
+
+    What the warps did before their fences is put on record as released in that epoch: an atomic behind the
+    barrier publishes it. By the PTX memory model only fence.sc (membar) before a barrier has this effect;
+    fence.acq_rel counts as well, as at a barrier of the whole block.
+    """
+    arrived = mask_of(barrier.arrivals != 0)
+    if (arrived == 0) | (mask_of(barrier.fences != 0) != arrived):
+        return 0
+    for index in set_bits(arrived):
+        fence = barrier.fences[index]
+        if partial_release(watch, fence).epoch == fence:  # some lanes have not fenced
+            return 0
+    last = largest(barrier.arrivals)
+    note_release_by_fences(watch, last, barrier)
+    return last
 
 
 @inlined
@@ -250,6 +275,12 @@ def release_warp(block: BlockRecord, index: int, release: BarrierRelease) -> Non
         clock.published_cluster = now
         clock.published_gpu = now
         clock.published_whole = 1
+    # If those who have arrived did, any of them may publish what they did before.
+    elif release.arrived_fenced != 0:
+        clock.published = release.arrived_fenced
+        clock.published_cluster = release.arrived_fenced
+        clock.published_gpu = release.arrived_fenced
+        clock.published_whole = 0
     target = largest(choose(waits, pcs, 0))
     check_split(frame, clock, here, pcs, target, release.barrier)
     release.someone = address_of(frame)
@@ -285,6 +316,9 @@ def release_barrier(block: BlockRecord, barrier: int, counted: int) -> None:
     release.barrier = barrier
     release.counted = counted
     release.all_fenced = int(is_fenced_by_all(block, clock))
+    release.arrived_fenced = 0
+    if (release.all_fenced == 0) & (counted != 0):
+        release.arrived_fenced = fenced_arrival(watch, clock)
     release.threads = block.arrived[barrier]
     release.smallest = FAR
     release.largest = 0

@@ -140,6 +140,19 @@ def note_partial_release(watch: BlockWatch, lanes: int) -> None:
     release.seen = clock.seen
 
 
+@inlined
+def note_release_by_fences(watch: BlockWatch, epoch: int, barrier: WarpClock) -> None:
+    """Put on record that an epoch releases what warps did before their fences in front of a barrier."""
+    release = partial_release(watch, epoch)
+    release.epoch = 0
+    release.released = epoch
+    release.seen = barrier.fences
+    for index in range(watch.warps):
+        fence = partial_release(watch, barrier.fences[index])
+        if (fence.released == barrier.fences[index]) & (fence.released != 0):
+            release.seen = joined(release.seen, fence.seen)
+
+
 # what a release stands for ----------------------------------------------------------------------------------
 
 
