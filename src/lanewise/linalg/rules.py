@@ -187,7 +187,7 @@ def _number(value: object, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         mend = (
             f": pass float({name}); arrays may be scale_a, scale_b and scale_out"
-            if hasattr(value, "shape")
+            if hasattr(type(value), "shape")
             else ""
         )
         raise LanewiseError(f"{name} must be a number, not {type(value).__name__}{mend}")
