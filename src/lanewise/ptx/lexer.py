@@ -76,9 +76,10 @@ _TOKEN = re.compile(
     re.ASCII | re.VERBOSE | re.DOTALL,
 )
 #: A string, or a comment: group 1 is the start of one in /* */, group 2 its end. That it begins with a set of
-#: characters lets the search skip to them.
+#: characters lets the search skip to them. (A possessive group with a look ahead would be wrong before Python
+#: 3.11.5.)
 _COMMENT = re.compile(
-    r"""["/](?:(?<=")(?:[^"\\\n]|\\[^\n])*+"|(?<=/)/[^\n]*+|(?<=/)(\*)(?:[^*]++|\*(?!/))*+(\*/)?)"""
+    r"""["/](?:(?<=")(?:[^"\\\n]|\\[^\n])*+"|(?<=/)/[^\n]*+|(?<=/)(\*)(?s:.*?)(?:(\*/)|\Z))"""
 )
 #: A line marker of a preprocessor (`# 5 "file.c"`) is passed over as ptxas does.
 _LINE_MARKER = re.compile(r"^[ \t]*+\#[ \t]*+\d[^\n]*+", re.ASCII | re.MULTILINE)
