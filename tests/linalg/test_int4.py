@@ -91,9 +91,9 @@ def test_a_batch_a_vector_strides_and_out() -> None:
     batch = x.reshape(3, 4, 100)
     apart = np.zeros((3, 5, 200), np.float16)[:, :4, ::2]  # matrices that do not lie as one
     apart[...] = batch
-    for few, out in ((apart, None), (batch, np.zeros((3, 5, 20), np.float16)[:, :4])):
-        made = lw.matmul(few, weights, out=out, batch_invariant=True)
-        assert made.tobytes() == whole.tobytes() and (out is None or made is out)
+    for few, into in ((apart, None), (batch, np.zeros((3, 5, 20), np.float16)[:, :4])):
+        made = lw.matmul(few, weights, out=into, batch_invariant=True)
+        assert made.tobytes() == whole.tobytes() and (into is None or made is into)
 
 
 def test_weights_without_elements() -> None:

@@ -261,7 +261,12 @@ def test_negated_tensors_are_no_call_that_was_made_before(monkeypatch: pytest.Mo
     """The memory of x.conj().imag holds the numbers with the other sign: machine code is not asked."""
     plain, negated = (SimpleNamespace(is_neg=lambda sign=sign: sign) for sign in (False, True))
     asked: list[Any] = []
-    machine_code = SimpleNamespace(call=lambda *arguments: asked.append(arguments) or "made")
+
+    def call(*arguments: Any) -> str:
+        asked.append(arguments)
+        return "made"
+
+    machine_code = SimpleNamespace(call=call)
     monkeypatch.setattr(known_calls, "NATIVE_CALLS", [machine_code])
     assert known_calls.repeated(plain, plain, None, None, None, {}) == "made"
     assert known_calls.repeated(plain, plain, plain, None, None, {}) == "made"

@@ -1,6 +1,7 @@
 """Products that stream a long matrix at any address: bits, memory that is not read, and what is refused."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ def test_batches_and_epilogues() -> None:
     for name in ("along K by columns", "along N"):
         a, b, plan = operands(name, np.float16, (3,))
         bias = np.linspace(-1, 1, b.shape[-1], dtype=np.float16)
-        given = {"bias": bias, "activation": "relu", "out_dtype": "f32"}
+        given: dict[str, Any] = {"bias": bias, "activation": "relu", "out_dtype": "f32"}
         expected = lw.matmul(a, b, plan=plan, **given)
         assert np.array_equal(by_kernels(a, b, plan=plan, launch_arch=ARCH, **given), expected)
 
