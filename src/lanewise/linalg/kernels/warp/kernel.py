@@ -79,7 +79,8 @@ def compiled(T: WarpTraits) -> Kernel:
         ]  # fmt: skip
         acc = mainloop(T, copies, (sA, sB), (own_row, own_column), team, length)
         if T.plan.split > 1:
-            acc = added_parts(T, acc, team)
+            lw.syncthreads()  # all warps have left the operands' tiles
+            acc = added_parts(T, acc, team, lw.syncthreads)
         residual = residual + batch * residual_batch
         given = EpilogueValues(
             alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
@@ -127,19 +128,21 @@ def multiplied(T, a, b, total):
 
 
 @lw.device
-def added_parts(T, acc, team):
-    """Return the sums of all parts of K, added in order, for the warps that have the first part."""
+def added_parts(T, acc, team, meet, offset=0):
+    """Return the sums of all parts of K, added in order, for the warps that have the first part.
+
+    They pass through shared memory from an offset on; `meet` waits for all who sum.
+    """
     parts, flat = T.plan.split - 1, [tile for row in acc for tile in row]
     per_tile = len(flat[0])
     layout = Layout((T.team, len(flat) * per_tile, parts), (1, T.team, T.team * len(flat) * per_tile))
-    sums = lw.dynamic_shared(T.problem.sums, layout)
+    sums = lw.dynamic_shared(T.problem.sums, layout, offset=offset)
     thread = lw.thread_idx.x % T.team
-    lw.syncthreads()  # all warps have left the operands' tiles
     if team > 0:
         for i in range(len(flat)):
             for j in range(per_tile):
                 sums[thread, i * per_tile + j, team - 1] = flat[i][j]
-    lw.syncthreads()
+    meet()
     if team == 0:
         for part in range(parts):
             for i in range(len(flat)):

@@ -13,7 +13,7 @@ columns: columns of the result are permuted, and stored where they belong.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 
 from lanewise import lang as lw
 from lanewise.formats import f32
@@ -23,7 +23,7 @@ from lanewise.layout import Layout
 from lanewise.linalg.kernels.copies.chunks import CHUNK, moved_down
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues, rounded
 from lanewise.linalg.kernels.warp.epilogue import finished_sum
-from lanewise.linalg.kernels.warp.kernel import in_groups
+from lanewise.linalg.kernels.warp.kernel import added_parts, in_groups
 from lanewise.linalg.kernels.warp.tiles import LANES
 from lanewise.linalg.kernels.warp.traits import ASKING, WarpTraits
 
@@ -75,7 +75,8 @@ def compiled(T: WarpTraits) -> Kernel:
             start, end = part_of_k(T, K, team)
             acc = multiply(T, a, b, (full, empty), team, start, end)
             if T.plan.split > 1:
-                acc = added_parts(T, acc, team)
+                behind = T.all_stages * T.streamed_bytes
+                acc = added_parts(T, acc, team, partial(lw.barrier, _SUMMED, consumers), behind)
             given = EpilogueValues(
                 alpha, beta, bias, residual + batch * residual_batch, residual_row, residual_column, scale_a,
                 scale_b, scale_out, folded_rows=folded_rows,
@@ -382,27 +383,6 @@ def added(T, a, b, acc):
     for i in range(len(a)):
         for j in range(len(b)):
             acc[i][j] = T.mma(a[i], b[j], acc[i][j])
-    return acc
-
-
-@lw.device
-def added_parts(T, acc, team):
-    """Return the sums of all parts of K, added in order, for the team that has the first part."""
-    parts, flat = T.plan.split - 1, [tile for row in acc for tile in row]
-    per_tile = len(flat[0])
-    layout = Layout((T.team, len(flat) * per_tile, parts), (1, T.team, T.team * len(flat) * per_tile))
-    sums = lw.dynamic_shared(T.problem.sums, layout, offset=T.all_stages * T.streamed_bytes)
-    thread = lw.thread_idx.x % T.team
-    if team > 0:
-        for i in range(len(flat)):
-            for j in range(per_tile):
-                sums[thread, i * per_tile + j, team - 1] = flat[i][j]
-    lw.barrier(_SUMMED, T.plan.split * T.team)
-    if team == 0:
-        for part in range(parts):
-            for i in range(len(flat)):
-                for j in range(per_tile):
-                    flat[i][j] = flat[i][j] + sums[thread, i * per_tile + j, part]
     return acc
 
 
