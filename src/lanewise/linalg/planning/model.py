@@ -106,8 +106,9 @@ class Costs:
     #: of 64 × 8 straight from registers.
     epilogue: float = 0.226
     epilogue_piece: float = 0.296
-    thread_stores: float = 1.7
-    thread_stores_pingpong: float = 1.2
+    thread_stores: float = 0.07
+    thread_stores_pingpong: float = 0.085
+    thread_lines: float = 0.1
     long_epilogue: float = 0.814
     wide_results: float = 0.307
     direct_piece: float = 0.0411
@@ -162,7 +163,7 @@ class Costs:
     warp_step: float = 0.149
     warp_exchange: float = 0.0856
     warp_store: float = 0.0242
-    warp_store_odd: float = 0.263
+    warp_store_odd: float = 0.19
     warp_store_element: float = 6.76e-05
     warp_wide_results: float = 0.2
     warp_broken: float = 0.2
@@ -381,7 +382,7 @@ def _run_bytes(case: Case) -> Values:
     """Return how many neighbouring bytes of a line of the result are stored together."""
     x = case
     tile = _tile_bytes(x)
-    whole = (x.direct > 0) | (x.warp > 0) | ((x.thread_stores > 0) & (tile % LINE == 0))
+    whole = (x.direct > 0) | (x.warp > 0) | (x.thread_stores > 0)
     return np.where(whole, tile, np.where(x.along_n > 0, box_bytes(x), LINE))
 
 
@@ -558,9 +559,9 @@ def _thread_stores(case: Case, costs: Costs) -> Values:
     """Return the microseconds by which a tile's epilogue is longer if threads store it: no products hide
     them, and warpgroups that share a tile hinder each other as much as they help."""
     x, c = case, costs
-    ends = LINE / np.minimum(_run_bytes(x), 2 * LINE)  # threads store the ends of each run element by element
     piece = np.where(x.pingpong > 0, c.thread_stores_pingpong, c.thread_stores)
-    return piece * ends * x.thread_stores * x.rows / ROWS * x.columns / ROWS / x.split
+    lines = c.thread_lines * np.where(x.along_n > 0, x.rows / ROWS, x.rows / ROWS * x.columns / ROWS)
+    return x.thread_stores * (piece * x.rows / ROWS * x.columns / ROWS + lines) / x.split
 
 
 def _warp(case: Case, costs: Costs, gpu: Gpu) -> Parts:

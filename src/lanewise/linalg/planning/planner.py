@@ -122,6 +122,7 @@ def _aligned_rows(operand: Operand, columns: int) -> Operand:
 
 def _as_can_be_had(problem: Problem, plan: Plan) -> Plan | None:
     """Return a plan that was measured for nearly this problem, with fewer stages if it is possible then."""
+    from lanewise.linalg.kernels.hopper.limits import fitted
     from lanewise.linalg.kernels.hopper.limits import require_possible as require_traits
     from lanewise.linalg.kernels.hopper.traits import Store, traits_of
 
@@ -135,9 +136,7 @@ def _as_can_be_had(problem: Problem, plan: Plan) -> Plan | None:
             continue
         if traits.store is Store.TMA:
             return tried
-        from lanewise.linalg.kernels.hopper import launches  # it loads the kernel language
-
-        return launches.with_room_for_results(as_loaded(problem, tried), tried)
+        return fitted(as_loaded(problem, tried), tried)
     return None
 
 

@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lanewise import lang as lw
 from lanewise.formats import bf16, e4m3, e5m2, f16, f32
 from lanewise.lang.memory.array import Array
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.scalar import Scalar
-from lanewise.layout import Layout
+from lanewise.layout import Layout, Swizzle
 from lanewise.linalg.kernels.fused_epilogue import changes_values, column_terms, finished, rounded, row_terms
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP, Store, Traits
-from lanewise.linalg.kernels.hopper.unaligned_stores import BOTH, READ, STAGED, staged_results, store_lines
+from lanewise.linalg.kernels.row_stores import Row, rows_at_once, store_rows
+
+
+#: Bits of the swizzle of boxes with rows of 128, 64 and 32 bytes; others have none.
+_SWIZZLE_BITS = {128: 3, 64: 2, 32: 1, 0: 0}
+
+
+def staged_results(traits: Traits, boxes: bool = False) -> Any:
+    """Return the shared memory of results: (row, column of a box, box, which buffer, consumer).
+
+    As `boxes` that TMA stores, some of them one below the other, it has an axis for these: (row of a box,
+    column of a box, which box downwards, box, which buffer, consumer).
+    """
+    memory, size = SharedMemory(traits), traits.out.bits // 8
+    rows, wide, subtile = memory.staged_rows, memory.box_columns, memory.subtile_bytes // size
+    high, pitch = memory.box_rows if boxes else rows, memory.pitch
+    layout = Layout(
+        (high, wide, rows // high, memory.subtile_boxes, memory.buffers, traits.consumers),
+        (pitch, 1, high * pitch, rows * pitch, subtile, memory.buffers * subtile),
+    )
+    if not boxes:
+        layout = Layout(layout.shape[:2] + layout.shape[3:], layout.stride[:2] + layout.stride[3:])
+    bits = _SWIZZLE_BITS[memory.box_swizzle]
+    swizzle = Swizzle(bits, 4 - (size.bit_length() - 1), 3) if bits else None
+    return lw.dynamic_shared(traits.out, layout, swizzle=swizzle, offset=memory.offsets["results"])
 
 
 @lw.device
@@ -158,7 +184,10 @@ class TileEpilogue:
                 lw.syncwarp()  # what the buffer had has been read
             self.write_subtile(acc, columns, at, of_rows, buffer)
             lw.syncwarp()
-            self.store_own_rows(at, columns[1], buffer)
+            if T.aligned_rows:
+                self.store_own_rows(at, columns[1], buffer)
+            else:
+                self.store_lines(at, (self.warp * 16, self.warp * 16 + 16, 1), buffer)
             return
         if T.store is not Store.TMA or before is None:
             # the buffer's last contents have been read; else the subtile before has seen to that
@@ -184,7 +213,7 @@ class TileEpilogue:
         elif T.aligned_rows and not T.transposed:
             self.store_wide(at, columns[1], buffer)
         else:
-            store_lines(self, at, buffer)
+            self.store_lines(at, (self.warp, columns[1] if T.transposed else ROWS, 4), buffer)
 
     @lw.device
     def wait_for_reads(self, most) -> None:
@@ -319,6 +348,33 @@ class TileEpilogue:
                 (place + self.leading * i).aligned(16).store(values[i // rows])
 
     @lw.device
+    def store_lines(self, at, lines: tuple[int, int, int], buffer) -> None:
+        """Store lines of a subtile that begin at any address: a warp has those from a first one to a last one
+        (of the tile's rows or, if it is stored transposed, of its columns) that are a step apart."""
+        T, memory = self.traits, self.memory
+        first_line, end, step = lines
+        outer, along, last, limit = at[0], at[1], self.last_row, self.N
+        if T.transposed:
+            outer, along, last, limit = at[1], at[0], self.N, self.last_row
+        width, together = memory.box_columns, rows_at_once(memory.box_columns)
+        place = self.C + outer.to(lw.i64) * self.leading + along.to(lw.i64) + self.batch
+        count = lw.min(limit - along, width)
+        for begin in lw.range(first_line, end, step * together):
+            rows = []
+            for i in range(together):
+                line = begin + i * step
+                is_line = (outer + line < last) & (line < end)
+                held = lw.min(line, memory.staged_rows - 1)
+                rows.append(
+                    Row(
+                        place + self.leading * line.to(lw.i64),
+                        self.sC.ptr(held, 0, 0, buffer, self.own),
+                        lw.where(is_line, count, 0),
+                    )
+                )
+            store_rows(rows, width, T.out.bits // 8)
+
+    @lw.device
     def store_wide(self, at, columns, buffer) -> None:
         """Store one subtile from shared memory, 16 bytes at once, rows that lie inside alone."""
         T, memory, thread = self.traits, self.memory, self.thread
@@ -334,17 +390,6 @@ class TileEpilogue:
                 values = self.sC.ptr(line, inside, box, buffer, self.own).load(per_store)
                 place = self.C + row.to(lw.i64) * self.leading + column.to(lw.i64) + self.batch
                 place.aligned(16).store(values)
-
-
-class IdleWarpEpilogue(TileEpilogue):
-    """What one consumer does to have its results stored: it writes them to shared memory."""
-
-    @lw.device
-    def store_subtile(self, acc, columns, at, of_rows, buffer, before, after) -> None:
-        """Write one subtile to shared memory as soon as the last one has been read."""
-        lw.barrier(READ + self.own, BOTH)
-        self.write_subtile(acc, columns, at, of_rows, buffer)
-        lw.arrive(STAGED + self.own, BOTH)
 
 
 class RegisterEpilogue(TileEpilogue):

@@ -20,7 +20,7 @@ from lanewise.lang.trace.scalar import Scalar
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.hopper.block_scales import COPYING, BlockScales
 from lanewise.linalg.kernels.hopper.consumer import Consumer
-from lanewise.linalg.kernels.hopper.epilogue import IdleWarpEpilogue, RegisterEpilogue, TileEpilogue
+from lanewise.linalg.kernels.hopper.epilogue import RegisterEpilogue, TileEpilogue
 from lanewise.linalg.kernels.hopper.limits import require_possible
 from lanewise.linalg.kernels.hopper.operand_tiles import operand_tiles
 from lanewise.linalg.kernels.hopper.producer import Producer, clear_rest
@@ -34,7 +34,6 @@ from lanewise.linalg.kernels.hopper.tile_scheduler import (
     TileScheduler,
 )
 from lanewise.linalg.kernels.hopper.traits import REGISTERS, WARPGROUP, Store, Traits
-from lanewise.linalg.kernels.hopper.unaligned_stores import LOADING, IdleWarpStores
 
 
 def parameter_types(traits: Traits) -> tuple[Any, Any, Any]:
@@ -127,8 +126,7 @@ def epilogue_of(traits: Traits, C, given, own, N, leading) -> TileEpilogue:
     """Return the epilogue of a consumer, by who stores its results."""
     if traits.store is Store.REGISTERS:
         return RegisterEpilogue(traits, C, given, N, leading)
-    kind = IdleWarpEpilogue if traits.store is Store.IDLE_WARPS else TileEpilogue
-    return kind(traits, C, given, own, N, leading)
+    return TileEpilogue(traits, C, given, own, N, leading)
 
 
 @dataclass
@@ -188,9 +186,6 @@ def compute(T, maps, sizes, group, given, leading, strides, more) -> None:
             if (thread >= 32) & (T.threads_load_a | ((thread < 64) & lw.elect_one())):
                 tile_a, all_steps = operand_tiles(T)[0], (first_step, steps)
                 tile_a.run(T, pipeline, tiles, place, A, (M, K), more.a_strides, all_steps)
-        if T.store is Store.IDLE_WARPS:  # noqa: SIM102, decided while tracing
-            if thread >= LOADING:
-                IdleWarpStores(T, C, N, M, leading, strides[0]).run(tiles, place)
     else:
         if T.moves_registers:
             lw.setmaxnreg_inc(REGISTERS[T.consumers][1])

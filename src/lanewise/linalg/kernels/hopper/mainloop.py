@@ -14,8 +14,7 @@ from lanewise.linalg.kernels.hopper.operand_tiles import operand_tiles
 from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP, Traits
 from lanewise.linalg.sum_order import plane_products
 
-#: Named barriers: of each consumer's own threads (1, 2, 3), and of the order of consumers (8, 9, 10). Those
-#: from 4 and from 10 on belong to idle warps that store, where no consumer waits for another.
+#: Named barriers: of each consumer's own threads (1, 2, 3), and of the order of consumers (8, 9, 10).
 ORDER = 8
 
 

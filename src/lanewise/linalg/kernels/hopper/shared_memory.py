@@ -131,6 +131,8 @@ class SharedMemory:
     def holds_all_results(self) -> bool:
         """Whether all results of a consumer fit into what is left."""
         T = self.traits
+        if self.stages_rows and not T.transposed:
+            return self.box_columns == T.store_columns
         return (
             T.consumer_rows == ROWS and not T.long_epilogue and self._box_bytes(T.store_columns) <= self.room
         )
@@ -144,7 +146,10 @@ class SharedMemory:
         """Columns of one box: the widest of which several buffers fit; they divide those of the tile."""
         T = self.traits
         if T.transposed:
-            return min(ROWS, LINE * 8 // T.out.bits)
+            return ROWS if self.stages_rows else min(ROWS, LINE * 8 // T.out.bits)
+        if self.stages_rows:
+            widths = [width for width in range(T.store_columns, 0, -8) if T.store_columns % width == 0]
+            return next((width for width in widths if ROWS * self._row_bytes(width) <= self.room), widths[-1])
         if T.store is Store.WARPS:
             wide = LINE * 8 // T.out.bits
             while T.loops and T.store_columns % wide:
@@ -159,6 +164,21 @@ class SharedMemory:
                     return width
         narrow = [width for width in widths if width * T.out.bits <= _LEAST_BOX * 8]
         return (narrow or widths[-1:] or [1])[0]
+
+    @property
+    def stages_rows(self) -> bool:
+        """Whether warps store rows that begin at any address: as long parts of them as there is room for."""
+        return not (self.traits.aligned_rows or self.traits.store is Store.REGISTERS)
+
+    def _row_bytes(self, columns: int) -> int:
+        """Bytes from one row of a box to the next: an odd multiple of 16 if rows have no swizzle."""
+        size = columns * self.traits.out.bits // 8
+        return (size // 16 | 1) * 16 if self.stages_rows else size
+
+    @property
+    def pitch(self) -> int:
+        """Columns from one row of a box to the next."""
+        return self._row_bytes(self.box_columns) * 8 // self.traits.out.bits
 
     def _can_be_box(self, columns: int) -> bool:
         """Return whether rows of a box may have so many columns: without conflicts of shared memory's banks.
@@ -178,7 +198,7 @@ class SharedMemory:
     def box_swizzle(self) -> int:
         """Bytes of the swizzle of a box's rows; 0: none."""
         wide = self.box_columns * self.traits.out.bits // 8
-        return wide if wide in SWIZZLED else 0
+        return wide if wide in SWIZZLED and not self.stages_rows else 0
 
     @cached_property
     def box_rows(self) -> int:
@@ -211,7 +231,7 @@ class SharedMemory:
 
     def _boxes_bytes(self, boxes: int) -> int:
         """Bytes of so many boxes, in whole patterns of the swizzle."""
-        bits = self.staged_rows * boxes * self.box_columns * self.traits.out.bits
+        bits = self.staged_rows * boxes * self.pitch * self.traits.out.bits
         return -(-bits // 8 // _ALIGNED) * _ALIGNED
 
     @cached_property
@@ -231,6 +251,8 @@ class SharedMemory:
             whole = self._boxes_bytes(boxes)
             several = T.consumer_rows * T.store_columns > ROWS * self.staged_rows
             return boxes, 2 if several and 2 * whole <= self.room else 1
+        if self.stages_rows:
+            return 1, 1
         if T.store is Store.WARPS:
             return 1, 2 if 2 * self._boxes_bytes(1) <= self.room else 1
         if self.holds_all_results:

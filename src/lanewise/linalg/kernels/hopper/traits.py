@@ -54,8 +54,6 @@ class Store(Enum):
     THREADS = "threads"
     #: Each warp of a consumer its own rows, from shared memory: warps do not wait for each other.
     WARPS = "warps"
-    #: The idle warps of the producer's warpgroup, from shared memory, while the consumers multiply.
-    IDLE_WARPS = "idle warps"
     #: The consumers' threads, from their registers.
     REGISTERS = "registers"
 
@@ -293,6 +291,8 @@ def traits_of(problem: Problem, plan: Plan) -> Traits:
     """Return what a problem, oriented as the kernel computes it, and its plan compile to."""
     aligned = has_aligned_rows(problem)
     store = Store.TMA if aligned and not problem.experts else Store.THREADS
+    if problem.out.k_major and not aligned:
+        store = Store.WARPS
     schedule = plan.schedule if plan.schedule in ("pingpong", "by turns") else "cooperative"
     compiled = replace(
         plan, schedule=schedule, group=8, swap=False, copy_a=plan.copy_a or plan.copy_b, copy_b=False, why=""

@@ -10,8 +10,9 @@ from lanewise import lang as lw
 from lanewise.formats import e4m3, e5m2, f32, f64
 from lanewise.lang.trace.types import u32
 from lanewise.layout import Layout
-from lanewise.linalg.kernels.copies.chunks import CHUNK, moved_down, store_chunk
+from lanewise.linalg.kernels.copies.chunks import CHUNK, store_chunk
 from lanewise.linalg.kernels.fused_epilogue import changes_values, column_terms, finished, rounded, row_terms
+from lanewise.linalg.kernels.row_stores import Row, rows_at_once, store_rows
 from lanewise.linalg.kernels.warp.tiles import LANES
 
 
@@ -32,65 +33,45 @@ def store_lines(T, acc, matrix, leading, tile, own, M, N, given):
             line, c = number // bn, number % bn
             if (line < high) & (c < wide):
                 (place + line.to(lw.i64) * leading + c).store(results[line, c])
-    else:
+    elif T.problem.out.alignment >= CHUNK:
         store_chunks(T, results, place, leading, high, wide)
-        if not is_aligned(T) or wide % (CHUNK * 8 // T.out.bits) != 0:
-            store_ends(T, results, place, leading, high, wide)
-
-
-def is_aligned(T) -> bool:
-    """Return whether all rows of the result begin at multiples of 16 bytes."""
-    is_aligned: bool = T.problem.out.alignment >= CHUNK
-    return is_aligned
-
-
-@lw.device
-def head_of(T, place):
-    """Return how many elements there are from an address to the next multiple of 16 bytes."""
-    if is_aligned(T):
-        return lw.i32(0)
-    return ((0 - place.address.to(lw.u32)) & (CHUNK - 1)).to(lw.i32) // (T.out.bits // 8)
-
-
-@lw.device
-def chunk_of(results, line, column):
-    """Return 16 bytes of a row in shared memory as four words."""
-    return [*lw.pointer(results.ptr(line, column).address, u32, "shared", CHUNK).load(4)]
+    else:
+        store_elements(T, results, place, leading, high, wide)
 
 
 @lw.device
 def store_chunks(T, results, place, leading, high, wide):
-    """Store what lies between the first and the last multiple of 16 bytes of each row, 16 bytes at once."""
+    """Store rows that begin at multiples of 16 bytes, 16 bytes at once, and what is left one by one."""
     bn, size = T.plan.tile[1], T.out.bits // 8
     per_chunk = CHUNK // size
     across = bn // per_chunk
     lanes = min(across, LANES)
     for line in lw.range(lw.thread_idx.x // lanes, high, T.threads // lanes):
         start = place + line.to(lw.i64) * leading
-        head = head_of(T, start)
         for first in range(0, across, lanes):
-            chunk = first + lw.thread_idx.x % lanes
-            words = chunk_of(results, line, chunk * per_chunk)
-            if not is_aligned(T):
-                words += chunk_of(results, line, lw.min(chunk + 1, across - 1) * per_chunk)
-                words = moved_down(words, (head * size).to(lw.u32), size)
-            if head + (chunk + 1) * per_chunk <= wide:
-                store_chunk(start + (head + chunk * per_chunk), words)
+            c = (first + lw.thread_idx.x % lanes) * per_chunk
+            words = lw.pointer(results.ptr(line, c).address, u32, "shared", CHUNK).load(4)
+            if c + per_chunk <= wide:
+                store_chunk(start + c, words)
+    if wide % per_chunk != 0:
+        for line in lw.range(lw.thread_idx.x // per_chunk, high, T.threads // per_chunk):
+            c = wide // per_chunk * per_chunk + lw.thread_idx.x % per_chunk
+            if c < wide:
+                (place + line.to(lw.i64) * leading + c).store(results[line, c])
 
 
 @lw.device
-def store_ends(T, results, place, leading, high, wide):
-    """Store the elements of each row before the first and behind the last multiple of 16 bytes."""
-    per_chunk = CHUNK * 8 // T.out.bits
-    lanes = 2 * per_chunk
-    for line in lw.range(lw.thread_idx.x // lanes, high, T.threads // lanes):
-        start, number = place + line.to(lw.i64) * leading, lw.thread_idx.x % lanes
-        head = lw.min(head_of(T, start), wide)
-        behind = head + (wide - head) // per_chunk * per_chunk
-        is_first = number < per_chunk
-        c = lw.where(is_first, number, behind + number - per_chunk)
-        if c < lw.where(is_first, head, wide):
-            (start + c).store(results[line, c])
+def store_elements(T, results, place, leading, high, wide):
+    """Store rows that begin at any address, each by one warp."""
+    (bm, bn, _), warps = T.plan.tile, T.threads // LANES
+    together = rows_at_once(bn)
+    for first in lw.range(lw.thread_idx.x // LANES, high, warps * together):
+        rows = []
+        for i in range(together):
+            line = first + i * warps
+            target = place + line.to(lw.i64) * leading
+            rows.append(Row(target, results.ptr(lw.min(line, bm - 1), 0), lw.where(line < high, wide, 0)))
+        store_rows(rows, bn, T.out.bits // 8)
 
 
 @lw.device

@@ -54,9 +54,11 @@ def compiled(T: WarpTraits) -> Kernel:
         M, N, K = (lw.assume(size, nonnegative=True) for size in (M, N, K))
         lda, ldb = lw.assume(lda, multiple_of=width_a), lw.assume(ldb, multiple_of=width_b)
         batch_a, batch_b = lw.assume(batch_a, multiple_of=width_a), lw.assume(batch_b, multiple_of=width_b)
-        batch = lw.block_idx.y.to(lw.i64)
-        row, column = in_groups(lw.block_idx.x, lw.cdiv(M, bm), lw.cdiv(N, bn), T.plan.group)
-        row, column = row * bm, column * bn
+        row, column, matrix = lw.block_idx.x, lw.block_idx.y, lw.block_idx.z
+        if not T.one_group:
+            row, column = in_groups(lw.block_idx.x, lw.cdiv(M, bm), lw.cdiv(N, bn), T.plan.group)
+            matrix = lw.block_idx.y
+        row, column, batch = row * bm, column * bn, matrix.to(lw.i64)
         team, start, length = part_of_k(T, K)
         warp = lw.thread_idx.x % T.team // LANES
         own_row, own_column = warp % (bm // wm) * wm, warp // (bm // wm) * wn
@@ -162,10 +164,14 @@ def mainloop(T, copies, shared, own, team, K):
     steps, rounds, base = bk // mma.k, T.a is tf32, team * stages
 
     def fetch(along_k, stage):
-        for copy in copies:
-            copy.start(along_k, base + stage)
+        loaded = [each for copy in copies for each in copy.start(along_k, base + stage)]
         if T.asynchronous:
             lw.cp_async_commit()
+        return loaded
+
+    def put(loaded):
+        for target, values in loaded:
+            target.store(values)
 
     def arrive(stage):
         if T.asynchronous:
@@ -189,8 +195,8 @@ def mainloop(T, copies, shared, own, team, K):
             [fragment(mma.b, sB, tile_b, own_column + j, k, base + stage, rounds) for j in columns],
         )
 
-    for stage in range(max(stages - 1, 1)):
-        fetch(lw.i32(stage * bk), stage)
+    for loaded in [fetch(lw.i32(stage * bk), stage) for stage in range(max(stages - 1, 1))]:
+        put(loaded)
     arrive(lw.i32(0))
     acc = [[mma.zeros() for _ in range(0, wn, mma.n)] for _ in range(0, wm, mma.m)]
     if stages == 1:  # it is all of K
@@ -202,13 +208,17 @@ def mainloop(T, copies, shared, own, team, K):
     for k in lw.range(0, K, bk):
         for step in range(steps):
             if step == 0:  # the stage that all warps have left
-                fetch(k + (stages - 1) * bk, write)
+                loaded = fetch(k + (stages - 1) * bk, write)
                 write = lw.where(write == stages - 1, 0, write + 1)
+            if step == steps - 1 and stages == 2:
+                put(loaded)  # it is read next
             if step == steps - 1:
                 read = lw.where(read == stages - 1, 0, read + 1)
                 arrive(read)
             following = load((step + 1) % steps, read)
             acc = with_products(T, a, b, acc)
+            if step == steps - 1 and stages > 2:
+                put(loaded)
             a, b = following
     if T.asynchronous:
         lw.cp_async_wait(0)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from lanewise.isa.multiprocessor import LARGEST_GRID
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.arrays import Pointers
 from lanewise.linalg.kernels.family import Launch, arguments_of, launch
@@ -40,14 +43,18 @@ def launches(
     """Return the one launch of a plan; each block computes one tile, on any number of multiprocessors."""
     problem, pointers = oriented_launch(problem, plan, pointers)
     traits = traits_of(problem, plan)
-    tiles = -(-problem.m // traits.plan.tile[0]) * -(-problem.n // traits.plan.tile[1])
+    rows, columns = -(-problem.m // traits.plan.tile[0]), -(-problem.n // traits.plan.tile[1])
+    tiles = rows * columns
     arguments = arguments_of(problem, pointers)
     if traits.by_tma:
         from lanewise.linalg.kernels.warp import f64_by_tma
 
         threads = WARPGROUP + traits.threads
         configured = f64_by_tma.compiled(traits)[tiles, threads, traits.shared_bytes]
+    elif traits.streams:
+        configured = streaming.compiled(traits)[(tiles, problem.batch), traits.threads, traits.shared_bytes]
     else:
-        made = streaming.compiled(traits) if traits.streams else compiled(traits)
-        configured = made[(tiles, problem.batch), traits.threads, traits.shared_bytes]
+        one_group = rows <= plan.group and max(columns, problem.batch) <= min(LARGEST_GRID[1:])
+        grid = (rows, columns, problem.batch) if one_group else (tiles, problem.batch)
+        configured = compiled(replace(traits, one_group=one_group))[grid, traits.threads, traits.shared_bytes]
     return [launch(configured, arguments)]

@@ -7,6 +7,7 @@ or N. Pieces of 16 bytes are XORed with their row, so that ldmatrix and the copi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from lanewise import lang as lw
 from lanewise.formats import Format, u8
@@ -130,8 +131,12 @@ class Copy:
     #: lie.
     shifted: tuple[Pointer, Array] | None = None
 
-    def start(self, along_k, stage) -> None:
-        """Begin to copy the tile `along_k` elements along K into a stage; zeros lie outside the matrix."""
+    def start(self, along_k, stage) -> list[tuple[Pointer, Any]]:
+        """Begin to copy the tile `along_k` elements along K into a stage; zeros lie outside the matrix.
+
+        Returns what a thread has loaded itself and is still to store, with the places: so that it waits for
+        nothing before all loads are on their way.
+        """
         down, right = (0, along_k) if self.tile.k_major else (along_k, 0)
         offset = along_k.to(lw.i64) * (1 if self.tile.k_major else self.leading)
         waiting = []
@@ -151,8 +156,7 @@ class Copy:
                 lw.cp_async(target, source, size, src_bytes=bytes_)
             else:
                 waiting.append((target, load_or_zero(source, self.width, left)))
-        for target, values in waiting:
-            target.store(values)
+        return waiting
 
     @lw.device
     def shift(self, stage) -> None:

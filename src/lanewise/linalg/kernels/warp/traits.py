@@ -43,6 +43,10 @@ class Staged:
 class WarpTraits(TileTraits):
     """The constants of one kernel: its problem without sizes and strides, and its plan."""
 
+    #: Whether few tiles lie along M, so that rows and columns of tiles are axes of the grid: a division is
+    #: longer than all other arithmetic before the first loads.
+    one_group: bool = False
+
     @cached_property
     def a(self) -> Format:
         """The format of A as it lies in shared memory; f32 may be split into bf16 behind it."""
@@ -160,7 +164,7 @@ class WarpTraits(TileTraits):
     @property
     def stages_results(self) -> bool:
         """Whether results go through shared memory: where this takes little more of it than the operands."""
-        if self.by_tma or self.out.bits not in (16, 32):
+        if self.by_tma or self.out.bits not in (16, 32) or self.plan.tile[1] <= self.mma.n:
             return False
         return self._result_bytes <= max(self.stage_bytes, _MOST_RESULT_BYTES)
 
