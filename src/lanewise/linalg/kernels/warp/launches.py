@@ -37,7 +37,10 @@ def workspace_bytes(problem: Problem, plan: Plan) -> int:
 def launches(
     problem: Problem, plan: Plan, pointers: Pointers, multiprocessors: int | None = None
 ) -> list[Launch]:
-    """Return the one launch of a plan; each block computes one tile, on any number of multiprocessors."""
+    """Return the one launch of a plan; each block computes one tile, on any number of multiprocessors.
+
+    Of products that are streamed, the blocks of a cluster may share a tile.
+    """
     problem, pointers = oriented_launch(problem, plan, pointers)
     traits = traits_of(problem, plan)
     tiles = -(-problem.m // traits.plan.tile[0]) * -(-problem.n // traits.plan.tile[1])
@@ -49,5 +52,5 @@ def launches(
         configured = f64_by_tma.compiled(traits)[tiles, threads, traits.shared_bytes]
     else:
         made = streaming.compiled(traits) if traits.streams else compiled(traits)
-        configured = made[(tiles, problem.batch), traits.threads, traits.shared_bytes]
+        configured = made[(tiles * plan.groups, problem.batch), traits.threads, traits.shared_bytes]
     return [launch(configured, arguments)]
