@@ -10,7 +10,7 @@ on the order of its 16 products. So, where rows lie along K, lane t of a row's f
 4t + 3 of 16. Where rows lie along M or N, a lane has eight neighbours, one in each of eight matrices of eight
 columns: columns of the result are permuted, and stored where they belong.
 
-A tile's K may be shared by the blocks of a cluster, which run on different multiprocessors. Each of them owns a
+The blocks of a cluster, which run on different multiprocessors, may share a tile's K. Each of them owns a
 part of the tile, and gets the sums of this part from all of them.
 """
 
