@@ -95,13 +95,11 @@ def compiled(T: WarpTraits) -> Kernel:
                 scale_b, scale_out, folded_rows=folded_rows,
             )  # fmt: skip
             if team == 0:
-                matrix, sums, first = Out + batch * batch_out, [tile for row in acc for tile in row], 0
-                if exchange is None:
-                    store(T, sums, first, matrix, ldo, (a, b), (M, N), given)
-                else:
+                sums, first, is_owner = [tile for row in acc for tile in row], 0, True
+                if exchange is not None:
                     sums, first, is_owner = exchange.added(sums)
-                    if is_owner:
-                        store(T, sums, first, matrix, ldo, (a, b), (M, N), given)
+                if is_owner:
+                    store(T, sums, first, Out + batch * batch_out, ldo, (a, b), (M, N), given)
 
     return by_streams
 
