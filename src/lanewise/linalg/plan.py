@@ -35,7 +35,8 @@ class Plan:
     copy_a: bool = False
     copy_b: bool = False
     #: How many clusters (of `split` parts each) share a tile's K: the sums of each are added in order through
-    #: a workspace. K has split · groups parts then; parts of a group are added first, then the groups.
+    #: a workspace. K has split · groups parts then; parts of a group are added first, then the groups. Groups
+    #: of schedule "streaming" are the 2, 4 or 8 blocks of one cluster: they need no workspace.
     groups: int = 1
     #: How many of a tile's last stages a warpgroup leaves until the one before it has multiplied them, so
     #: that it multiplies while that one stores; 0 leaves the number to the kernel. It changes no bits.

@@ -191,7 +191,8 @@ def _recorded(request: Request, problem: Problem, plan: Plan, there: Context, na
         fused = replace(problem.epilogue, scale_a=None, scale_b=None)
         problem = replace(problem, epilogue=fused)
     launches = family.launches(problem, plan, pointers, there.device.multiprocessors)
-    return record_launches(name, launches, there, addresses, size, plan.groups > 1 and not plan.gather)
+    counts = size > 0 and plan.groups > 1 and not plan.gather
+    return record_launches(name, launches, there, addresses, size, counts)
 
 
 def hopper_launch(

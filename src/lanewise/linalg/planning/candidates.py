@@ -30,14 +30,21 @@ from lanewise.linalg.operand_copies import needs_copy, needs_transpose
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS
-from lanewise.linalg.planning.model import H200, LINE, Case, expected, plan_columns, problem_columns
+from lanewise.linalg.planning.model import (
+    H200,
+    LARGEST_CLUSTER,
+    LINE,
+    Case,
+    expected,
+    plan_columns,
+    problem_columns,
+)
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.sum_order import element_bytes, instruction_widths, planes_of
 
 ARCH = "sm_90a"
 _CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2))
 _SPLITS, _GROUPS = (1, 2, 4, 8), (1, 2, 3, 4, 6, 8, 12, 16)
-_LARGEST_CLUSTER = 8
 _TILE_ROWS = (64, 128, 192, 256)
 #: Tiles that were fastest for experts of 4 to 900 rows, without clusters, in which tiles would be left over.
 _EXPERT_ROWS, _EXPERT_COLUMNS = (64, 128), (128, 192, 256)
@@ -76,8 +83,9 @@ _THIN, _FEW_ROWS = 256, 16
 _STREAMED_LONG, _STREAMED_STEPS = ((128, 256), (32, 64)), ((32, 64), (128, 256))
 _STREAMED_FEW, _MOST_FEW, _LEAST_STREAMED = ((16, 32), (8, 16, 32)), 32, 64
 #: Blocks of a multiprocessor that are tried, bytes of shared memory of each beside its stages; the most
-#: stages and threads.
+#: stages and threads; blocks of clusters that share a tile's K, and steps of K that each part has then.
 _MOST_AT_ONCE, _OF_BLOCK, _MOST_STREAMED_STAGES, _MOST_STREAMING = 4, 3072, 8, 768
+_STREAMED_GROUPS, _LEAST_STREAMED_STEPS = (1, 2, 4, 8), 2
 #: K of a step of f32 that is split into bf16.
 _SPLIT_STEP = 16
 #: The most tiles whose K is cut into parts that warps of one block sum.
@@ -124,8 +132,9 @@ class Ranked:
             tile, stages = (of["rows"], of["columns"], of["step"]), of["stages"]
             schedule = "streaming" if of["streams"] else "one tile"
             return Plan(
-                "warp", ARCH, tile, stages, split=of["split"], schedule=schedule, swap=bool(of["swap"])
-            )
+                "warp", ARCH, tile, stages, split=of["split"], schedule=schedule, swap=bool(of["swap"]),
+                groups=of["groups"],
+            )  # fmt: skip
         schedule = "by turns" if of["by_turns"] else ("pingpong" if of["pingpong"] else "cooperative")
         return Plan(
             "warpgroup", ARCH, (of["rows"], of["columns"], self.step), of["stages"],
@@ -206,7 +215,8 @@ def warp_plans(problem: Problem, cuts: bool = True) -> list[Plan]:
 def streaming_plans(problem: Problem, cuts: bool = True) -> list[Plan]:
     """Return plans that stream a long matrix of 16-bit numbers, whose rows TMA cannot load, by a few others.
 
-    The sums have the same bits as those of wgmma. Without `cuts`, K is summed in one chain.
+    The sums have the same bits as those of wgmma. Without `cuts`, K is summed in one chain. The blocks of a
+    cluster share a tile's K only if all of them run at the same time.
     """
     plan = Plan("warp", ARCH, (64, 8, 64), 1, schedule="streaming")
     seen = oriented(problem, plan)
@@ -218,22 +228,28 @@ def streaming_plans(problem: Problem, cuts: bool = True) -> list[Plan]:
     if not few.k_major and few.leading > width:
         return []
     plans = []
-    for rows, step, split in product(
-        _STREAMED_LONG[long.k_major], _STREAMED_STEPS[long.k_major], _WARP_SPLITS if cuts else (1,)
+    cut = product(_WARP_SPLITS, _STREAMED_GROUPS) if cuts else [(1, 1)]
+    for rows, step, (split, groups) in product(
+        _STREAMED_LONG[long.k_major], _STREAMED_STEPS[long.k_major], list(cut)
     ):
-        steps = -(-problem.k // (step * split))  # of each part
-        if split > 1 and (steps < 2 or -(-problem.k // (step * steps)) < split):
+        parts = split * groups
+        steps = -(-problem.k // (step * parts))  # of each part
+        if parts > 1 and (steps < _LEAST_STREAMED_STEPS or -(-problem.k // (step * steps)) < parts):
             continue
-        tiles = -(-length // rows) * problem.batch
+        if rows <= width:
+            continue
+        blocks = -(-length // rows) * problem.batch * groups
+        together = GPUS[ARCH].slots(groups) * groups
         tile = (rows, width, step) if is_a else (width, rows, step)
-        one = traits_of(seen, replace(plan, tile=tile, split=split))
+        one = traits_of(seen, replace(plan, tile=tile, split=split, groups=groups))
         stage = split * one.streamed_bytes
-        at_once = min(-(-tiles // GPUS[ARCH].multiprocessors), _MOST_AT_ONCE)
-        for blocks in (at_once, at_once + 1):
-            room = (MOST_SHARED - one.shared_bytes + stage) // blocks - _OF_BLOCK
+        least = min(-(-blocks // together), _MOST_AT_ONCE)
+        for at_once in (least, least + 1):
+            room = (MOST_SHARED - one.shared_bytes + stage) // at_once - _OF_BLOCK
             stages = min(room // stage, steps, _MOST_STREAMED_STAGES)
-            if stages >= min(2, steps) and one.threads <= _MOST_STREAMING:
-                plans.append(replace(plan, tile=tile, split=split, stages=stages))
+            fits = stages >= min(2, steps) and one.threads <= _MOST_STREAMING
+            if fits and (groups == 1 or blocks <= together * at_once):
+                plans.append(replace(one.plan, stages=stages))
     return list(dict.fromkeys(plans))
 
 
@@ -477,5 +493,5 @@ def _can_be_cut(problem: Problem, x: Choices, forced: bool) -> Any:
     halves = parts == 1
     halves &= x["columns"] // x["across"] <= WIDEST if problem.b.k_major else x["columns"] // 2 % line == 0
     return (
-        (size <= _LARGEST_CLUSTER) & shared & ((parts == 1) | possible) & (halves | (x["columns"] <= WIDEST))
+        (size <= LARGEST_CLUSTER) & shared & ((parts == 1) | possible) & (halves | (x["columns"] <= WIDEST))
     )

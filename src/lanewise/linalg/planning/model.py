@@ -38,7 +38,8 @@ _LANES, _RESULTS_OF_WARPS = 32, 40_960
 _COPIES_OF_LOOP, _COPIES_AT_ONCE = 6, 24
 #: Rows of a long matrix that a warp streams, along M or N and along K; K of an instruction.
 STREAMED_ACROSS, STREAMED_ALONG, DEEP = 64, 16, 16
-#: How many times the size of a cluster is doubled, by its size.
+#: The most blocks of a cluster; how many times its size is doubled, by its size.
+LARGEST_CLUSTER = 8
 _DOUBLINGS = np.array([0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 3.0])
 #: What rows of boxes of results consist of, in bytes; the widest tile and the widest box in such pieces; rows
 #: of boxes whose pieces are swizzled; those of the narrowest box of which there are several buffers.
@@ -173,7 +174,8 @@ class Costs:
     #: row; from a request to its arrival, by which the number of stages bounds them; a stage, for those who
     #: ask and for those who multiply. Of 16 elements of K, for a warp that has the multiprocessor for itself:
     #: the instructions, 8 rows of a matrix along K, of one along M or N, and of the other one; and what share
-    #: of that the multiprocessor is busy. Bytes that memory reads beside each row; another part of K.
+    #: of that the multiprocessor is busy. Bytes that memory reads beside each row; another part of K in a
+    #: block; an exchange in a cluster, for each time that its size doubles.
     stream_launch: float = 7.97
     stream_row: float = 0.00546
     stream_latency: float = 1.52
@@ -185,6 +187,7 @@ class Costs:
     stream_stage: float = 0.661
     stream_ends: float = 63.5
     stream_exchange: float = 0.2
+    stream_cluster: float = 1.0
 
 
 H200 = Costs()
@@ -605,7 +608,8 @@ def _warp(case: Case, costs: Costs, gpu: Gpu) -> Parts:
 
 
 def _streaming(case: Case, costs: Costs, gpu: Gpu) -> Parts:
-    """Return the time of plans that stream a long matrix: some teams of a block sum parts of K."""
+    """Return the time of plans that stream a long matrix: some teams of a block sum parts of K, and those of
+    the blocks of a cluster."""
     c, x = costs, case
     is_a = x.rows > x.columns
     long, few = np.maximum(x.rows, x.columns), np.minimum(x.rows, x.columns)
@@ -615,12 +619,15 @@ def _streaming(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     copied = np.where(across > 0, x.step, long) + np.where(few_across > 0, 1, few)
     stage = np.where(across > 0, x.step * (long * 2 + 16), long * (x.step * 2 + 32))
     stage = stage + np.where(few_across > 0, x.step * few * 2 + 16, few * (x.step * 2 + 32))
-    shared = x.split * x.stages * stage + (x.split - 1) * long * few * _SUM_BYTES + 2048
+    sums = (x.split - 1 + (x.groups > 1)) * long * few * _SUM_BYTES
+    shared = x.split * x.stages * stage + sums + 2048
     threads = x.split * (long / own + 1) * _LANES
-    tiles = ceiling(x.m, x.rows) * ceiling(x.n, x.columns) * x.batch / gpu.multiprocessors
+    groups = np.minimum(x.groups, LARGEST_CLUSTER)
+    tiles = ceiling(x.m, x.rows) * ceiling(x.n, x.columns) * x.batch / gpu.slots(groups)
     most = np.maximum(np.minimum(_SHARED // shared, 640 // threads), 1)
     here = np.minimum(ceiling(tiles, 1.0), most)
-    steps = ceiling(ceiling(x.k, x.step), x.split)
+    steps = ceiling(ceiling(x.k, x.step), x.split * groups)
+    exchange = c.stream_cluster * _DOUBLINGS[groups.astype(int)]
     deep = np.minimum(x.step, x.k) / DEEP
     piece = np.where(across > 0, c.stream_across, c.stream_along) * own / 8 + c.stream_few * few / 8
     warp = c.stream_stage + deep * (c.stream_step + piece)
@@ -629,7 +636,8 @@ def _streaming(case: Case, costs: Costs, gpu: Gpu) -> Parts:
 
     def together(blocks: Values) -> Values:
         shared_out = warp * c.stream_share * blocks * x.split * long / own
-        return steps * _larger(warp, asked, latency, shared_out) + c.stream_exchange * (x.split - 1)
+        added = c.stream_exchange * (x.split - 1) + exchange
+        return steps * _larger(warp, asked, latency, shared_out) + added
 
     whole = tiles // here
     rest = ceiling(tiles - whole * here, 1.0)
@@ -641,7 +649,7 @@ def _streaming(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     none = np.zeros_like(total)
     return Parts(
         total, tiles, none + c.stream_launch, tiles * steps * x.split * warp * long / own * c.stream_share,
-        steps * asked, memory, none, none, none,
+        steps * asked, memory, none, exchange, none,
     )  # fmt: skip
 
 

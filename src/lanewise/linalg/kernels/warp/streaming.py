@@ -9,11 +9,15 @@ Which lane gets which element follows from how the long matrix lies. The sum of 
 on the order of its 16 products. So, where rows lie along K, lane t of a row's four has four neighbours, 4t to
 4t + 3 of 16. Where rows lie along M or N, a lane has eight neighbours, one in each of eight matrices of eight
 columns: columns of the result are permuted, and stored where they belong.
+
+The blocks of a cluster, which run on different multiprocessors, may share a tile's K. Each of them owns a
+part of the tile, and gets the sums of this part from all of them.
 """
 
 from __future__ import annotations
 
 from functools import cache, partial
+from math import gcd
 
 from lanewise import lang as lw
 from lanewise.formats import f32
@@ -42,8 +46,9 @@ def compiled(T: WarpTraits) -> Kernel:
     bm, bn, _ = T.plan.tile
     bias_type, residual_type = T.problem.epilogue.added_dtypes
     of_a, of_b, of_out, wide = lw.Ptr[T.a], lw.Ptr[T.b], lw.Ptr[T.out], T.wide
+    groups = T.plan.groups
 
-    @lw.kernel(max_threads=T.threads)
+    @lw.kernel(max_threads=T.threads, cluster=groups if groups > 1 else None)
     def by_streams(
         A: of_a, B: of_b, Out: of_out,
         M: lw.i32, N: lw.i32, K: lw.i32,
@@ -55,14 +60,20 @@ def compiled(T: WarpTraits) -> Kernel:
     ):  # fmt: skip
         M, N, K = (lw.assume(size, nonnegative=True) for size in (M, N, K))
         batch = lw.block_idx.y.to(lw.i64)
-        row, column = in_groups(lw.block_idx.x, lw.cdiv(M, bm), lw.cdiv(N, bn), T.plan.group)
+        tile = lw.block_idx.x // groups if groups > 1 else lw.block_idx.x
+        row, column = in_groups(tile, lw.cdiv(M, bm), lw.cdiv(N, bn), T.plan.group)
         row, column = row * bm, column * bn
         full, empty = lw.mbarrier(T.all_stages), lw.mbarrier(T.all_stages)
+        exchange = ClusterExchange(T) if groups > 1 else None
         if lw.thread_idx.x == 0:
             full.init(ASKING)
             empty.init(T.team // LANES)
+            if exchange is not None:
+                exchange.init()
             lw.fence_mbarrier_init()
         lw.syncthreads()
+        if exchange is not None:
+            lw.cluster.arrive(relaxed=True)  # the fence has released the mbarriers
         a = Side(T, True, A + batch * batch_a, lda, row, M, K)
         b = Side(T, False, B + batch * batch_b, ldb, column, N, K)
         consumers = T.plan.split * T.team
@@ -70,10 +81,12 @@ def compiled(T: WarpTraits) -> Kernel:
             lane = lw.thread_idx.x - consumers
             team, lane = lane // ASKING, lane % ASKING
             produce(T, (a, b), (full, empty), (team, lane), *part_of_k(T, K, team))
+            wait_for_cluster(T)
         else:
             team = lw.thread_idx.x // T.team
             start, end = part_of_k(T, K, team)
             acc = multiply(T, a, b, (full, empty), team, start, end)
+            wait_for_cluster(T)
             if T.plan.split > 1:
                 behind = T.all_stages * T.streamed_bytes
                 acc = added_parts(T, acc, team, partial(lw.barrier, _SUMMED, consumers), behind)
@@ -82,7 +95,11 @@ def compiled(T: WarpTraits) -> Kernel:
                 scale_b, scale_out, folded_rows=folded_rows,
             )  # fmt: skip
             if team == 0:
-                store(T, acc, Out + batch * batch_out, ldo, (a, b), (M, N), given)
+                sums, first, is_owner = [tile for row in acc for tile in row], 0, True
+                if exchange is not None:
+                    sums, first, is_owner = exchange.added(sums)
+                if is_owner:
+                    store(T, sums, first, Out + batch * batch_out, ldo, (a, b), (M, N), given)
 
     return by_streams
 
@@ -296,11 +313,12 @@ def store_granule(target, place, start, end) -> None:
 
 def part_of_k(T: WarpTraits, K, team):
     """Return where the part of K begins and ends that a team sums."""
-    if T.plan.split == 1:
+    step, parts = T.plan.tile[2], T.plan.split * T.plan.groups
+    if parts == 1:
         return lw.i32(0), K
-    step = T.plan.tile[2]
-    length = lw.cdiv(lw.cdiv(K, step), T.plan.split) * step
-    return lw.min(team * length, K), lw.min((team + 1) * length, K)
+    part = team + lw.cluster.rank() * T.plan.split if T.plan.groups > 1 else team
+    length = lw.cdiv(lw.cdiv(K, step), parts) * step
+    return lw.min(part * length, K), lw.min((part + 1) * length, K)
 
 
 @lw.device
@@ -358,7 +376,7 @@ def multiply(T, a, b, barriers, team, start, end):
             empty[number].arrive()
         stage = lw.where(stage == T.plan.stages - 1, 0, stage + 1)
         phase = lw.where(stage == 0, phase ^ 1, phase)
-    if end % DEEP != 0:
+    if (end % DEEP != 0) & (start < end):
         acc = added(T, *rest, acc)
     return acc
 
@@ -387,15 +405,73 @@ def added(T, a, b, acc):
 
 
 @lw.device
-def store(T, acc, matrix, leading, sides, limits, given):
-    """Store a warp's sums, each where it belongs."""
-    a, b = sides
-    for i in range(len(acc)):
-        for j in range(len(acc[i])):
-            values = acc[i][j]
-            for index in range(len(values)):
-                r, c = values.element(index)
-                r, c = a.first + a.place_of(i, r), b.first + b.place_of(j, c)
-                value = rounded(finished_sum(T, given, values[index], r, c, *limits), T.out)
-                if (r < limits[0]) & (c < limits[1]):
-                    (matrix + r.to(lw.i64) * leading + c).store(value)
+def wait_for_cluster(T) -> None:
+    """Wait until all blocks of the cluster have begun: others may write to their shared memory then."""
+    if T.plan.groups > 1:
+        lw.syncwarp()
+        lw.cluster.wait()
+
+
+class ClusterExchange:
+    """How the blocks of a cluster, each of which has summed a part of K, add their sums of a tile.
+
+    Each block owns an equal part of each warp's sums: some of its fragments, and of those, if there are fewer
+    fragments than blocks, the ones in some lanes. All warps write their sums to the shared memory of the
+    owners and arrive there at an mbarrier. The owner adds them in order. Nobody reads or writes the shared
+    memory of a block that has left: a block waits for all that is sent to it.
+    """
+
+    def __init__(self, traits: WarpTraits) -> None:
+        T = self.traits = traits
+        groups, (wm, wn) = T.plan.groups, T.warp
+        fragments, self.values = wm // T.mma.m * (wn // T.mma.n), T.mma.m * T.mma.n // LANES
+        #: Owners of different fragments, and of different lanes of the same ones; what each of them owns.
+        self.shares = gcd(fragments, groups)
+        self.lane_shares = groups // self.shares
+        self.fragments, self.lanes = fragments // self.shares, LANES // self.lane_shares
+        sizes = (self.values, self.lanes, T.team // LANES, self.fragments, groups)
+        offset = T.shared_bytes - T.exchange_bytes
+        self.sums = lw.dynamic_shared(T.problem.sums, Layout(sizes), offset=offset)
+        self.ready = lw.mbarrier(T.team // LANES)
+
+    def init(self) -> None:
+        """Prepare the barriers: an arrival from each block."""
+        self.ready.init(self.traits.plan.groups)
+
+    @lw.device
+    def added(self, sent):
+        """Return the fragments that the block owns with all blocks' sums, the number of the first of them,
+        and whether this lane has any of them; `sent` are the block's own sums of the tile."""
+        T, rank, lane, warp = self.traits, lw.cluster.rank(), lw.lane_id(), lw.thread_idx.x // LANES
+        share, within = lane // self.lanes, lane % self.lanes
+        for number in range(len(sent)):
+            place = self.sums.ptr(0, within, warp, number % self.fragments, rank)
+            owner = number // self.fragments * self.lane_shares + share
+            lw.cluster.map(place, owner).store([sent[number][i] for i in range(self.values)])
+        lw.syncwarp()
+        if lane < T.plan.groups:
+            self.ready[warp].remote(lane).arrive()
+        self.ready[warp].wait(0, scope="cluster")
+        totals = []
+        for number in range(self.fragments):
+            total = T.mma.zeros()
+            for group in range(T.plan.groups):
+                more = self.sums.ptr(0, within, warp, number, group).load(self.values)
+                for i in range(self.values):
+                    total[i] = total[i] + more[i] if group else more[i]
+            totals.append(total)
+        return totals, rank // self.lane_shares * self.fragments, rank % self.lane_shares == share
+
+
+@lw.device
+def store(T, sums, first, matrix, leading, sides, limits, given):
+    """Store some of a warp's fragments of sums, from number `first` on, each sum where it belongs."""
+    (a, b), wide = sides, T.warp[1] // T.mma.n
+    for number in range(len(sums)):
+        values, i, j = sums[number], (first + number) // wide, (first + number) % wide
+        for index in range(len(values)):
+            r, c = values.element(index)
+            r, c = a.first + a.place_of(i, r), b.first + b.place_of(j, c)
+            value = rounded(finished_sum(T, given, values[index], r, c, *limits), T.out)
+            if (r < limits[0]) & (c < limits[1]):
+                (matrix + r.to(lw.i64) * leading + c).store(value)

@@ -26,8 +26,8 @@ _F64_STEP = 8
 _PADDING, _MOST_RESULT_BYTES = 8, 40_960
 #: Threads of a team that ask for what it streams.
 ASKING = 2 * LANES
-#: Bytes of a sum of which K may be split.
-_SUM_BYTES = 4
+#: Bytes of a sum of which K may be split; blocks of a cluster that share the K of a product that is streamed.
+_SUM_BYTES, _CLUSTERS = 4, (1, 2, 4, 8)
 
 
 @dataclass(frozen=True)
@@ -177,8 +177,13 @@ class WarpTraits(TileTraits):
         """Dynamic shared memory of a block: results take the operands' place."""
         parts = self.plan.tile[0] * self.plan.tile[1] * (self.plan.split - 1) * _SUM_BYTES
         if self.streams:
-            return self.all_stages * self.streamed_bytes + parts
+            return self.all_stages * self.streamed_bytes + parts + self.exchange_bytes
         return max(self.stage_bytes, parts, self._result_bytes if self.stages_results else 0)
+
+    @property
+    def exchange_bytes(self) -> int:
+        """Shared memory for the sums of other blocks of a cluster that shares K, behind all else."""
+        return self.plan.tile[0] * self.plan.tile[1] * _SUM_BYTES if self.plan.groups > 1 else 0
 
     @property
     def shifted(self) -> tuple[bool, bool]:
@@ -233,6 +238,8 @@ class WarpTraits(TileTraits):
         kinds = self.a.bits, self.b.bits, self.problem.sums.bits
         if kinds != (16, 16, 32) or self.planes > 1 or self.plan.arch != "sm_90a":
             return "products of 16-bit types with sums of f32 are streamed, on sm_90a"
+        if self.plan.groups not in _CLUSTERS:
+            return f"{self.plan.groups} groups of K; the blocks of a cluster have 2, 4 or 8"
         return "" if self.bm != self.bn else "one side of a tile that is streamed has to be longer"
 
 
@@ -242,7 +249,8 @@ def traits_of(problem: Problem, plan: Plan) -> WarpTraits:
         raise LanewiseError(
             "plans of family 'warp' have no sums promoted along K; those of 'warpgroup' have, on sm_90a"
         )
-    if plan.groups != 1 or (plan.split > 1 and (problem.sums.bits != 32 or plan.tile == TILE_BY_TMA)):
+    has_groups = plan.groups > 1 and plan.schedule != "streaming"
+    if has_groups or (plan.split > 1 and (problem.sums.bits != 32 or plan.tile == TILE_BY_TMA)):
         raise LanewiseError(
             "plans of family 'warp' split K among the warps of a block, for sums of 32 bits: "
             f"split={plan.split}, groups={plan.groups}, sums={problem.sums.name}"
