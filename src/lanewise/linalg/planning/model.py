@@ -31,6 +31,8 @@ _SUM_BYTES, _SECTOR, _ATOM = 4, 32, 64
 #: Shared memory and registers of a multiprocessor; registers of a thread of the mma.sync kernels beside its
 #: sums, without and with a loop over K.
 _SHARED, _REGISTERS, _WARP_REGISTERS, _LOOP_REGISTERS = 227_000, 65_536, 12, 90
+#: Columns of a tile of the mma.sync kernels that is stored from registers, at most.
+_NARROW = 8
 #: Lanes of a warp; bytes that results of the mma.sync kernels may always have in shared memory.
 _LANES, _RESULTS_OF_WARPS = 32, 40_960
 #: Copies of a thread that move 16 bytes to where they belong, up to which no code is waited for: of a step in
@@ -107,9 +109,9 @@ class Costs:
     #: of 64 × 8 straight from registers.
     epilogue: float = 0.226
     epilogue_piece: float = 0.296
-    thread_stores: float = 0.07
-    thread_stores_pingpong: float = 0.085
-    thread_lines: float = 0.1
+    thread_stores: float = 0.144
+    thread_stores_pingpong: float = 0.0909
+    thread_lines: float = 0.0661
     long_epilogue: float = 0.814
     wide_results: float = 0.307
     direct_piece: float = 0.0411
@@ -151,43 +153,45 @@ class Costs:
     #: of four bytes, but for those of split f32; what share of the bytes for broken sectors, atoms and lines
     #: of results comes to theirs; waiting for the code of a copy that moves 16 bytes, for each that a thread
     #: makes in a step beyond those whose code is held, and that of another copy as a share of it.
-    warp_launch: float = 3.74
-    warp_first: float = 0.783
+    warp_launch: float = 3.55
+    warp_first: float = 0.618
     warp_long_epilogue: float = 0.38
     warp_loose_results: float = 0.89
-    warp_products: float = 1.04e6
-    warp_piece: float = 0.000173
-    warp_shifted: float = 0.000441
+    warp_products: float = 9.27e5
+    warp_piece: float = 0.000143
+    warp_shifted: float = 0.000615
     warp_element: float = 9.25e-05
     warp_split: float = 4.76e-05
-    warp_fragment: float = 1.54e-06
-    warp_step: float = 0.149
-    warp_exchange: float = 0.0856
-    warp_store: float = 0.0242
-    warp_store_odd: float = 0.19
-    warp_store_element: float = 6.76e-05
+    warp_fragment: float = 4e-06
+    warp_step: float = 0.17
+    warp_exchange: float = 0.111
+    warp_store: float = 0.0149
+    warp_store_odd: float = 0.1
+    warp_store_element: float = 6e-05
+    warp_direct_element: float = 6e-05
+    warp_staging: float = 0.1
     warp_wide_results: float = 0.2
-    warp_broken: float = 0.2
-    warp_code: float = 0.5
-    warp_copy_code: float = 0.3
+    warp_broken: float = 0.4
+    warp_code: float = 0.3
+    warp_copy_code: float = 0.143
     #: Kernels that stream a long matrix: a launch until the first granules are there; asking for those of one
     #: row; from a request to its arrival, by which the number of stages bounds them; a stage, for those who
     #: ask and for those who multiply. Of 16 elements of K, for a warp that has the multiprocessor for itself:
     #: the instructions, 8 rows of a matrix along K, of one along M or N, and of the other one; and what share
     #: of that the multiprocessor is busy. Bytes that memory reads beside each row; another part of K in a
     #: block; an exchange in a cluster, for each time that its size doubles.
-    stream_launch: float = 7.97
-    stream_row: float = 0.00546
-    stream_latency: float = 1.52
-    stream_step: float = 0.00693
-    stream_along: float = 0.00242
-    stream_across: float = 0.0168
-    stream_few: float = 0.015
-    stream_share: float = 0.174
-    stream_stage: float = 0.661
-    stream_ends: float = 63.5
-    stream_exchange: float = 0.2
-    stream_cluster: float = 1.0
+    stream_launch: float = 7.14
+    stream_row: float = 0.00861
+    stream_latency: float = 2.22
+    stream_step: float = 0.00206
+    stream_along: float = 0.000827
+    stream_across: float = 0.0216
+    stream_few: float = 0.0201
+    stream_share: float = 0.203
+    stream_stage: float = 0.513
+    stream_ends: float = 79.2
+    stream_exchange: float = 0.159
+    stream_cluster: float = 0.138
 
 
 H200 = Costs()
@@ -580,15 +584,17 @@ def _warp(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     code = _warp_code(x, c, team, size)
     behind = loads * x.split * (x.stages - 1)  # stages behind the end of K are filled with zeros
     steps = ceiling(ceiling(x.k, x.step), x.split)
+    staged = x.columns > _NARROW
     piece = np.where(
         x.columns <= _LANES, c.warp_store_element * ROWS**2, c.warp_store + c.warp_store_odd * x.thread_stores
     )
+    piece = np.where(staged, piece, c.warp_direct_element * ROWS**2)
     piece = piece + c.warp_long_epilogue * x.long_epilogue
     loose = x.rows * (x.columns + 8) * x.out_bytes > np.maximum(_staged_bytes(x, size), _RESULTS_OF_WARPS)
     piece = piece + c.warp_loose_results * (loose & (x.thread_stores > 0))
     piece = piece + c.warp_wide_results * ((x.out_bytes > 2) & (x.planes == 1))
     store = piece * x.rows * np.minimum(x.columns, x.n) / ROWS**2
-    first = c.warp_first + c.warp_exchange * (x.split - 1)
+    first = c.warp_first + c.warp_staging * staged + c.warp_exchange * (x.split - 1)
 
     def together(blocks: Values) -> Values:
         busy = _larger(multiply + used, loads) * blocks * x.split
