@@ -153,25 +153,25 @@ class Costs:
     #: of four bytes, but for those of split f32; what share of the bytes for broken sectors, atoms and lines
     #: of results comes to theirs; waiting for the code of a copy that moves 16 bytes, for each that a thread
     #: makes in a step beyond those whose code is held, and that of another copy as a share of it.
-    warp_launch: float = 3.55
-    warp_first: float = 0.618
+    warp_launch: float = 3.46
+    warp_first: float = 0.53
     warp_long_epilogue: float = 0.38
     warp_loose_results: float = 0.89
-    warp_products: float = 9.27e5
-    warp_piece: float = 0.000143
-    warp_shifted: float = 0.000615
+    warp_products: float = 1.24e6
+    warp_piece: float = 9.2e-05
+    warp_shifted: float = 0.000693
     warp_element: float = 9.25e-05
     warp_split: float = 4.76e-05
-    warp_fragment: float = 4e-06
-    warp_step: float = 0.17
-    warp_exchange: float = 0.111
-    warp_store: float = 0.0149
-    warp_store_odd: float = 0.1
-    warp_store_element: float = 6e-05
-    warp_direct_element: float = 6e-05
-    warp_staging: float = 0.1
+    warp_fragment: float = 7e-06
+    warp_step: float = 0.173
+    warp_exchange: float = 0.0422
+    warp_store: float = 0.0092
+    warp_store_odd: float = 0.13
+    warp_store_element: float = 7.5e-05
+    warp_direct_element: float = 5.8e-05
+    warp_staging: float = 0.2
     warp_wide_results: float = 0.2
-    warp_broken: float = 0.4
+    warp_broken: float = 0.467
     warp_code: float = 0.3
     warp_copy_code: float = 0.143
     #: Kernels that stream a long matrix: a launch until the first granules are there; asking for those of one

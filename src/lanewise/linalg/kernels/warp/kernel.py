@@ -164,16 +164,14 @@ def mainloop(T, copies, shared, own, team, K):
     steps, rounds, base = bk // mma.k, T.a is tf32, team * stages
 
     def fetch(along_k, stage):
-        loaded = [each for copy in copies for each in copy.start(along_k, base + stage)]
+        loaded = [copy.start(along_k, base + stage) for copy in copies]
         if T.asynchronous:
             lw.cp_async_commit()
         return loaded
 
-    def put(loaded):
-        for target, values in loaded:
-            target.store(values)
-
-    def arrive(stage):
+    def arrive(loaded, stage):
+        for copy, values in zip(copies, loaded, strict=True):
+            copy.put(values, base + stage)
         if T.asynchronous:
             lw.cp_async_wait(max(stages - 2, 0))
         if any(T.shifted):
@@ -195,9 +193,9 @@ def mainloop(T, copies, shared, own, team, K):
             [fragment(mma.b, sB, tile_b, own_column + j, k, base + stage, rounds) for j in columns],
         )
 
-    for loaded in [fetch(lw.i32(stage * bk), stage) for stage in range(max(stages - 1, 1))]:
-        put(loaded)
-    arrive(lw.i32(0))
+    loaded = [fetch(lw.i32(stage * bk), stage) for stage in range(max(stages - 1, 1))]
+    arrive(loaded[0], lw.i32(0))
+    loaded = loaded[1:]
     acc = [[mma.zeros() for _ in range(0, wn, mma.n)] for _ in range(0, wm, mma.m)]
     if stages == 1:  # it is all of K
         for step in range(steps):
@@ -208,17 +206,14 @@ def mainloop(T, copies, shared, own, team, K):
     for k in lw.range(0, K, bk):
         for step in range(steps):
             if step == 0:  # the stage that all warps have left
-                loaded = fetch(k + (stages - 1) * bk, write)
+                loaded = [*loaded, fetch(k + (stages - 1) * bk, write)]
                 write = lw.where(write == stages - 1, 0, write + 1)
-            if step == steps - 1 and stages == 2:
-                put(loaded)  # it is read next
             if step == steps - 1:
                 read = lw.where(read == stages - 1, 0, read + 1)
-                arrive(read)
+                arrive(loaded[0], read)
+                loaded = loaded[1:]
             following = load((step + 1) % steps, read)
             acc = with_products(T, a, b, acc)
-            if step == steps - 1 and stages > 2:
-                put(loaded)
             a, b = following
     if T.asynchronous:
         lw.cp_async_wait(0)

@@ -131,11 +131,10 @@ class Copy:
     #: lie.
     shifted: tuple[Pointer, Array] | None = None
 
-    def start(self, along_k, stage) -> list[tuple[Pointer, Any]]:
+    def start(self, along_k, stage) -> list[Any]:
         """Begin to copy the tile `along_k` elements along K into a stage; zeros lie outside the matrix.
 
-        Returns what a thread has loaded itself and is still to store, with the places: so that it waits for
-        nothing before all loads are on their way.
+        Returns what a thread has loaded itself, which `put` stores later: nobody waits for a load here.
         """
         down, right = (0, along_k) if self.tile.k_major else (along_k, 0)
         offset = along_k.to(lw.i64) * (1 if self.tile.k_major else self.leading)
@@ -155,8 +154,13 @@ class Copy:
                 bytes_ = lw.max(lw.min(left, self.width), 0) * self.tile.size
                 lw.cp_async(target, source, size, src_bytes=bytes_)
             else:
-                waiting.append((target, load_or_zero(source, self.width, left)))
+                waiting.append(load_or_zero(source, self.width, left))
         return waiting
+
+    def put(self, loaded: list[Any], stage) -> None:
+        """Store what a thread has loaded for a stage."""
+        for number, values in enumerate(loaded):
+            self.array.ptr(self.row + number * self.step, self.column, stage).store(values)
 
     @lw.device
     def shift(self, stage) -> None:
