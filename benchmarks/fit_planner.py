@@ -98,7 +98,7 @@ def read(paths: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def _has_changed(row: dict[str, Any], text: str) -> bool:
-    """Return whether the kernel of a plan has changed: how it stores results, or, of mma.sync, how it loads."""
+    """Return whether the kernel of a plan has changed: how it stores, or, of mma.sync, how it loads."""
     shape = shape_of(row)
     out_bytes = BYTES[shape.dtype][1]
     return shape.n * out_bytes % 16 != 0 or ("family=warp" in text and "streaming" not in text)

@@ -24,7 +24,7 @@ class Row(NamedTuple):
 
     target: Pointer
     source: Pointer
-    count: Scalar
+    length: Scalar
 
 
 def rows_at_once(width: int) -> int:
@@ -37,17 +37,17 @@ def rows_at_once(width: int) -> int:
 
 
 @lw.device
-def store_rows(rows, width: int, size: int) -> None:
+def store_rows(rows: list[Row], width: int, size: int) -> None:
     """Store rows of at most `width` elements of a size by a warp."""
     lane = lw.lane_id()
     gaps = [((0 - row.target.address.to(lw.u32)) & (_SECTOR - 1)).to(lw.i32) // size for row in rows]
     targets = [rows[i].target + (gaps[i] + lane) for i in range(len(rows))]
     sources = [rows[i].source + (gaps[i] + lane) for i in range(len(rows))]
-    left = [rows[i].count - gaps[i] - lane for i in range(len(rows))]
+    left = [rows[i].length - gaps[i] - lane for i in range(len(rows))]
     inside = range(0, width - 2 * _LANES + 1, _LANES)  # behind no row's end, whatever the gap is
     values = [[(sources[i] + c).load() for c in inside] for i in range(len(rows))]
     for i in range(len(rows)):
-        if lane < lw.min(gaps[i], rows[i].count):
+        if lane < lw.min(gaps[i], rows[i].length):
             (rows[i].target + lane).store((rows[i].source + lane).load())
         for n in range(len(inside)):
             if left[i] > inside[n]:

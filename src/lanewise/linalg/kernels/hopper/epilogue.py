@@ -15,7 +15,6 @@ from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP, Store, Traits
 from lanewise.linalg.kernels.row_stores import Row, rows_at_once, store_rows
 
-
 #: Bits of the swizzle of boxes with rows of 128, 64 and 32 bytes; others have none.
 _SWIZZLE_BITS = {128: 3, 64: 2, 32: 1, 0: 0}
 

@@ -55,10 +55,10 @@ def launches(
         threads = WARPGROUP + traits.threads
         configured = f64_by_tma.compiled(traits)[tiles, threads, traits.shared_bytes]
     elif traits.streams:
-        grid = (tiles * plan.groups, problem.batch)
-        configured = streaming.compiled(traits)[grid, traits.threads, traits.shared_bytes]
+        clusters = (tiles * plan.groups, problem.batch)
+        configured = streaming.compiled(traits)[clusters, traits.threads, traits.shared_bytes]
     else:
         one_group = rows <= plan.group and max(columns, problem.batch) <= min(LARGEST_GRID[1:])
-        grid = (rows, columns, problem.batch) if one_group else (tiles, problem.batch)
+        grid = (rows, columns, problem.batch) if one_group else (tiles, problem.batch, 1)
         configured = compiled(replace(traits, one_group=one_group))[grid, traits.threads, traits.shared_bytes]
     return [launch(configured, arguments)]
