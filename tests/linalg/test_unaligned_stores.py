@@ -50,9 +50,9 @@ def test_tile_of_forty_columns_turned() -> None:
 
 
 #: Sizes, the type of the result, the plan, and the number of matrices.
-ASIDE: dict[str, tuple[tuple[int, int, int], Any, Plan, int]] = {
-    "one turn": ((200, 213, 72), bf16, plan((64, 64, 64)), 1),
-    "two turns": ((70, 300, 72), bf16, replace(plan((128, 256, 64)), stages=4), 1),
+SEVERAL_TILES: dict[str, tuple[tuple[int, int, int], Any, Plan, int]] = {
+    "one subtile": ((200, 213, 72), bf16, plan((64, 64, 64)), 1),
+    "two subtiles": ((70, 300, 72), bf16, replace(plan((128, 256, 64)), stages=4), 1),
     "a cluster": ((260, 201, 72), bf16, plan((128, 128, 64), cluster=(2, 1)), 1),
     "three consumers": ((200, 345, 72), bf16, plan((192, 168, 64), cluster=(1, 2)), 1),
     "rows of 128": ((600, 231, 80), bf16, plan((256, 128, 64)), 1),
@@ -65,9 +65,9 @@ ASIDE: dict[str, tuple[tuple[int, int, int], Any, Plan, int]] = {
 
 @only_with_everything
 @sampled(5)
-@pytest.mark.parametrize("name", some(ASIDE, "a cluster", "a batch of e4m3", "nine chunks in a row"))
-def test_idle_warps_store_while_others_multiply(name: str) -> None:
-    sizes, out, chosen, batch = ASIDE[name]
+@pytest.mark.parametrize("name", some(SEVERAL_TILES, "a cluster", "a batch of e4m3", "nine chunks in a row"))
+def test_warps_store_their_rows_of_several_tiles(name: str) -> None:
+    sizes, out, chosen, batch = SEVERAL_TILES[name]
     problem, pointers, sums = product(*sizes, bf16, bf16, out, layout="NT", batch=batch)
     blocks = chosen.cluster[0] * chosen.cluster[1]
     memory = np.full(pointers.out.size + 64, 1, out.dtype)
@@ -76,7 +76,7 @@ def test_idle_warps_store_while_others_multiply(name: str) -> None:
     problem = replace(problem, out=operand(pointers.out, True, True, out))
     configured, arguments, _ = hopper.launches(problem, chosen, pointers, multiprocessors=blocks)[0]
     traits = hopper.for_shape(traits_of(problem, chosen), problem.m, problem.n, problem.batch, blocks)
-    assert traits.store is Store.IDLE_WARPS  # blocks compute several tiles each
+    assert traits.store is Store.WARPS and not traits.one_tile
     for schedule in some(["in order", "late", 7], "late"):
         pointers.out[...] = 1
         report = lw.check(configured, *arguments, schedule=schedule)

@@ -368,6 +368,7 @@ def _with_stages(problem: Problem, x: Choices) -> Choices:
     is_short = problem.k * element_bytes(problem) <= _SHORT_K
     high = x["rows"] // np.where(x["pingpong"] > 0, 1, consumers)
     tried = [np.ones(len(stage), bool), by_tma, by_tma & is_short & (high == ROWS)]
+    two = by_tma & (x["pingpong"] > 0) & (_streams(problem) and problem.k <= line)
     numbers: list[Any] = []
     places: list[Any] = []
     few, some = _RESULT_BYTES
@@ -381,6 +382,8 @@ def _with_stages(problem: Problem, x: Choices) -> Choices:
             new &= stages != other
         numbers.append(stages)
         places.append(np.flatnonzero(new))
+    numbers.append(np.full(len(stage), _LEAST_STAGES))  # nothing is gained by loads far ahead of such stores
+    places.append(np.flatnonzero(two & (numbers[0] > _LEAST_STAGES)))
     at = np.concatenate(places)
     stages = np.concatenate([number[place] for number, place in zip(numbers, places, strict=True)])
     return {**{name: values[at] for name, values in x.items()}, "stages": stages}

@@ -31,6 +31,9 @@ _SUM_BYTES, _SECTOR, _ATOM = 4, 32, 64
 #: Shared memory and registers of a multiprocessor; registers of a thread of the mma.sync kernels beside its
 #: sums, without and with a loop over K.
 _SHARED, _REGISTERS, _WARP_REGISTERS, _LOOP_REGISTERS = 227_000, 65_536, 12, 90
+#: How many times as large as L2 results are of which it holds a small part; bytes that a block has loaded
+#: ahead then which hinder its stores least, and most.
+_STREAMED_L2, _AHEAD, _FAR_AHEAD = 4, 65_536, 98_304
 #: Columns of a tile of the mma.sync kernels that is stored from registers, at most.
 _NARROW = 8
 #: Lanes of a warp; bytes that results of the mma.sync kernels may always have in shared memory.
@@ -104,6 +107,8 @@ class Costs:
     #: What is added to the bytes of results that TMA stores and L2 does not hold, for each thousand rows that
     #: tiles write at the same time: memory opens pages for each of them (a share).
     open_rows: float = 0.03
+    #: What is added to those of which L2 holds a small part if operands are loaded far ahead (a share).
+    read_ahead: float = 0.12
     #: An epilogue: of a tile, of 64 × 64 results of a warpgroup; more of the latter if threads store, the
     #: same where warpgroups alternate, if values go through long functions, and if results have four bytes;
     #: of 64 × 8 straight from registers.
@@ -199,8 +204,8 @@ H200 = Costs()
 #: time that is longest, on a fourth of the products of the sweeps of an H200 (`python
 #: benchmarks/fit_planner.py`). There are no products there whose exchanges take longest.
 ERRORS = {
-    "launch": 0.085, "tensor_cores": 0.08, "loads": 0.117, "memory": 0.087, "epilogue": 0.256,
-    "exchange": 0.3, "copies": 0.149,
+    "launch": 0.077, "tensor_cores": 0.068, "loads": 0.099, "memory": 0.082, "epilogue": 0.134,
+    "exchange": 0.3, "copies": 0.137,
 }  # fmt: skip
 
 
@@ -474,7 +479,9 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     loaded, rows = _loaded_columns(x), x.rows * _share_of_planes(x)
     asked = (rows / x.along * factor_a + loaded / x.across * factor_b) * line
     port = (rows + loaded) * line / c.port_bytes
-    latency = c.load_latency / x.stages
+    flows = x.m * x.n * x.out_bytes * x.batch > _STREAMED_L2 * gpu.l2_bytes  # results that L2 does not hold
+    # warpgroups that alternate wait for tiles of one step at different times
+    latency = c.load_latency / x.stages / np.where((x.pingpong > 0) & (steps == 1) & flows, 2, 1)
     by_threads = (
         x.a_in_registers * (x.aligned_a < 16) * x.rows * ROWS * 4 / np.minimum(x.aligned_a, 8) * c.thread_load
     )
@@ -502,7 +509,9 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     again = np.where(reads + stored > gpu.l2_bytes, np.maximum(again, 0), 0)
     at_once = np.where(x.along_n > 0, np.minimum(band * x.rows, x.m), np.minimum(beside * x.columns, x.n))
     streamed = np.maximum(stored - gpu.l2_bytes, 0) * (x.thread_stores == 0)
-    stored = stored + streamed * c.open_rows * at_once / 1000
+    ahead = x.stages * (x.rows + _loaded_columns(x)) * LINE
+    far_ahead = np.clip((ahead - _AHEAD) / (_FAR_AHEAD - _AHEAD), 0, 1) * flows
+    stored = stored + streamed * (c.open_rows * at_once / 1000 + c.read_ahead * far_ahead)
     rate = np.minimum(c.memory_bytes, np.minimum(tiles, slots) * size * c.memory_port_bytes)
     memory = (reads + stored + c.read_again * again) / rate + _drained(reads + stored, c)
 
