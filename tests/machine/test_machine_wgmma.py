@@ -21,6 +21,7 @@ from lanewise.machine.codegen.function_code import Kernel
 from lanewise.machine.compile.kernel_writer import KernelWriter
 from lanewise.machine.program.basic_blocks import split
 from lanewise.machine.program.resolve import resolve
+from lanewise.machine.runtime.resident_blocks import WHOLE
 from lanewise.machine.tensor_core.wgmma import Statement, chained_products
 from lanewise.ptx import parse
 from machine.warpgroup import ARCH, Machine, by_types, module, statement
@@ -254,6 +255,71 @@ def test_operands_are_read_before_any_warp_goes_on() -> None:
     out = np.zeros(128, np.float32)
     lw.load(text)["k"][1, 128](out, arch=ARCH)
     assert (out == 1).all()
+
+
+def sums_of_warps_apart(spins: str) -> str:
+    """A kernel that multiplies 24 times and stores each sum at once, with no barrier: they are 1, 2, …, 24.
+
+    `spins` writes into %r14 how often a warp (%r12) spins before product %r15.
+    """
+    zeros = "\n".join(
+        f"st.shared.v4.b32 [%r11+{16 * number}], {{%r13, %r13, %r13, %r13}};" for number in range(8)
+    )
+    return module(
+        f"""
+        // Column 0 of A and of B is ones, all others are zeros: a product adds 1 to each sum.
+        mov.u32 %r10, tile;
+        mad.lo.u32 %r11, %r8, 128, %r10;
+        mov.b32 %r13, 0;
+        {zeros}
+        shl.b32 %r12, %r8, 4; and.b32 %r12, %r12, 0x70;
+        add.u32 %r11, %r11, %r12;
+        mov.b32 %r13, 0x00003f80;
+        st.shared.b32 [%r11], %r13;
+        fence.proxy.async.shared::cta;
+        bar.sync 0;
+        add.u64 %rd1, %rd0, 0;
+        shr.u32 %r12, %r8, 5;
+        mov.u32 %r15, %ctaid.x;
+        mad.lo.u32 %r15, %r15, 3072, %r8;
+        mad.wide.u32 %rd3, %r15, 4, %rd2;
+        mov.u32 %r15, 0;
+    NEXT:
+        {spins}
+    SPIN:
+        sub.u32 %r14, %r14, 1;
+        setp.ne.u32 %p0, %r14, 0;
+        @%p0 bra SPIN;
+        setp.ne.u32 %p1, %r15, 0;
+        wgmma.fence.sync.aligned;
+        {statement(lw.instruction(BF16.format(8)), scale_d="%p1")}
+        wgmma.commit_group.sync.aligned;
+        wgmma.wait_group.sync.aligned 0;
+        st.global.b32 [%rd3], %f0;
+        add.u64 %rd3, %rd3, 512;
+        add.u32 %r15, %r15, 1;
+        setp.lt.u32 %p0, %r15, 24;
+        @%p0 bra NEXT;
+        """
+    )
+
+
+def test_no_warp_goes_on_before_the_product() -> None:
+    """A schedule may interrupt the last warp to arrive before it multiplies: the others have their sums."""
+    kernel = lw.load(sums_of_warps_apart("add.u32 %r14, %r12, 3;"))["k"][32, 128]
+    for seed in (1, 2, 3):
+        out = np.zeros((32, 24, 128), np.float32)
+        report = lw.check(kernel, out, arch=ARCH, schedule=seed)
+        assert report.ok, report
+        assert (out == np.arange(1, 25)[:, None]).all(), seed
+
+
+def test_no_warp_goes_on_before_the_product_where_a_slice_ends() -> None:
+    """The same in a plain run: the last warp spins for a whole slice, less and less before the product."""
+    spins = f"bar.sync 0; mov.u32 %r14, 1; setp.eq.u32 %p0, %r12, 3; @%p0 sub.u32 %r14, {WHOLE.slice}, %r15;"
+    out = np.zeros((24, 128), np.float32)
+    lw.load(sums_of_warps_apart(spins))["k"][1, 128](out, arch=ARCH)
+    assert (out == np.arange(1, 25)[:, None]).all()
 
 
 def test_a_warp_that_never_comes_is_a_deadlock() -> None:

@@ -101,7 +101,7 @@ class Recording:
         return linear % x, linear // x % y, linear // (x * y)
 
     def warpgroup_entry(self, entry: int) -> int:
-        """Return the entry of a wgmma at which its operands were read: that of the last warp to arrive.
+        """Return the entry of a wgmma at which its operands were read: that of the warp that multiplied.
 
         It comes first in the log, since the others take up the result. If only some of the four warps are
         traced, it is the first of those.

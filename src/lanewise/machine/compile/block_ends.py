@@ -155,7 +155,8 @@ def barrier_end(code: BlockCode) -> None:
 def warpgroup_end(code: BlockCode) -> None:
     """Operands: guard, following, site. A warp waits for the other three of its warpgroup.
 
-    The last that arrives goes on and multiplies for all four; the others find that done (`wgmma.py`).
+    The last that arrives lets all four go on. The first of them that does multiplies for all (`wgmma.py`):
+    the slice of the last may end here, and the others must not go on without their sums.
     """
     words = code.record("operands")
     bits, following = active_lanes(code, words, 0), words.get(16)
@@ -175,8 +176,6 @@ def warpgroup_end(code: BlockCode) -> None:
     with code.when(arrived.equals(abi.WARPGROUP)):
         for warp in warps:
             warp.pointer(WarpFrame.pcs, u32).store(following.to(u32).spread(abi.LANES))
-            warp.set(WarpFrame.multiplied, code.constant(u32, 1))
-        code.frame.set(WarpFrame.multiplied, code.constant(u32, 0))
         code.give(following.to(u32))
     park(code, bits, following, code.constant(u32, abi.WAITS_FOR_WARPGROUP), code.constant(u32, 0))
 

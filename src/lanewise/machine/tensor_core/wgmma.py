@@ -1,11 +1,11 @@
-"""wgmma.mma_async: the last of four warps to arrive computes the product for the whole warpgroup.
+"""wgmma.mma_async: one of four warps, once all have arrived, computes the product for the whole warpgroup.
 
-It gathers A and B through their descriptors once, brings the accumulators of the four warps into a matrix,
-multiplies, and puts them back. Products that follow one another on the same accumulators, with nothing in
-between that could see them, are gathered one by one and computed together, as one of a longer K. Else a
-product is complete at once: fences and groups of wgmma order nothing here. That the operands are read when
-all four warps are there is what hardware does, too: kernels let one thread of the four warps say that a
-buffer may be written again.
+It is the first that goes on: mostly the last to arrive, unless its slice ends there. It gathers A and B
+through their descriptors once, brings the accumulators of the four warps into a matrix, multiplies, and puts
+them back. Products that follow one another on the same accumulators, with nothing in between that could see
+them, are gathered one by one and computed together, as one of a longer K. Else a product is complete at once:
+fences and groups of wgmma order nothing here. That the operands are read when all four warps are there is
+what hardware does, too: kernels let one thread of the four warps say that a buffer may be written again.
 """
 
 from collections.abc import Callable
@@ -183,6 +183,9 @@ class _Writer:
         with code.when(code.frame.get(WarpFrame.multiplied, u32).differs(0)):
             code.frame.set(WarpFrame.multiplied, code.constant(u32, 0))
             code.give(0)
+        for frame in warp_frames(code):
+            Record(code, frame).set(WarpFrame.multiplied, code.constant(u32, 1))
+        code.frame.set(WarpFrame.multiplied, code.constant(u32, 0))
         table = code.block.get(BlockRecord.mma_table)
         self.entry = Record(code, table + words.get(_SITE) * MmaEntry.BYTES)
         n = words.get(_COLUMNS)
