@@ -203,8 +203,8 @@ def report(rows: list[dict[str, Any]]) -> None:
 def bound(row: dict[str, Any]) -> float:
     """Return the ratio if a product took no longer than an empty kernel and its bytes, or its products."""
     shape = Shape(**{each.name: row[each.name] for each in fields(Shape)})
-    microseconds = EMPTY + max(shape.bytes / MEMORY, shape.products / PRODUCTS[shape.dtype])
-    return min(row[name] for name in ("torch", "cublaslt") if name in row) / microseconds
+    microseconds: float = EMPTY + max(shape.bytes / MEMORY, shape.products / PRODUCTS[shape.dtype])
+    return min(float(row[name]) for name in ("torch", "cublaslt") if name in row) / microseconds
 
 
 def _is_of(row: dict[str, Any], name: str) -> bool:

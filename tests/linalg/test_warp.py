@@ -13,6 +13,7 @@ from lanewise.linalg.arrays import Pointers
 from lanewise.linalg.kernels.family import run
 from lanewise.linalg.kernels.warp import launches as warp
 from lanewise.linalg.plan import Plan
+from linalg.kernels_on_cpu import launches_of
 
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 
@@ -153,6 +154,20 @@ def test_operands_at_any_address() -> None:
         report = lw.check(configured, *arguments, arch="sm_90a")
         assert not report.findings, report.findings[0]
         assert np.array_equal(result, expected)
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_elements_that_threads_load_arrive_in_time(stages: int) -> None:
+    """Rows at odd addresses, tiles too small for 16 bytes a thread; rows of tiles in one group, and more."""
+    for m in (40, 600):
+        a, b = matrix(1, (m, 333), BF16), matrix(2, (333, 13), BF16, turned=True)
+        plan = Plan("warp", "sm_90a", (64, 8, 32), stages, schedule="one tile")
+        launches = launches_of(a, b, plan=plan)
+        *_, result = launches
+        configured, arguments, _ = launches[0]
+        report = lw.check(configured, *arguments, arch="sm_90a", schedule=stages)
+        assert report.ok, report
+        assert np.array_equal(result, lw.matmul(a, b, plan=plan))
 
 
 def test_what_it_cannot_do() -> None:
