@@ -172,7 +172,7 @@ def test_docs_quote_the_recorded_speed_of_random_products() -> None:
     )
     assert quoted in text
     worst, *others = sorted(timed, key=lambda row: row["ratio"])
-    assert f"of f32 at {worst['ratio']:.2f} ({worst['lanewise']:.1f} µs;" in text
+    assert f"of {worst['dtype']} at {worst['ratio']:.2f} ({worst['lanewise']:.1f} µs;" in text
     assert all(f"at {row['ratio']:.2f} ({row['lanewise']:.1f} and" in text for row in others[:2])
 
 
