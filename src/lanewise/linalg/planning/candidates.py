@@ -25,7 +25,7 @@ from lanewise.linalg.kernels.hopper.traits import (
     WIDEST,
     WIDEST_PROMOTED,
 )
-from lanewise.linalg.kernels.warp.traits import traits_of
+from lanewise.linalg.kernels.warp.traits import STREAMED_GROUPS, traits_of
 from lanewise.linalg.operand_copies import needs_copy, needs_transpose
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
@@ -83,9 +83,9 @@ _THIN, _FEW_ROWS = 256, 16
 _STREAMED_LONG, _STREAMED_STEPS = ((128, 256), (32, 64)), ((32, 64), (128, 256))
 _STREAMED_FEW, _MOST_FEW, _LEAST_STREAMED = ((16, 32), (8, 16, 32)), 32, 64
 #: Blocks of a multiprocessor that are tried, bytes of shared memory of each beside its stages; the most
-#: stages and threads; blocks of clusters that share a tile's K, and steps of K that each part has then.
+#: stages and threads; the fewest steps of K of a part.
 _MOST_AT_ONCE, _OF_BLOCK, _MOST_STREAMED_STAGES, _MOST_STREAMING = 4, 3072, 8, 768
-_STREAMED_GROUPS, _LEAST_STREAMED_STEPS = (1, 2, 4, 8), 2
+_LEAST_STREAMED_STEPS = 2
 #: K of a step of f32 that is split into bf16.
 _SPLIT_STEP = 16
 #: The most tiles whose K is cut into parts that warps of one block sum.
@@ -228,7 +228,7 @@ def streaming_plans(problem: Problem, cuts: bool = True) -> list[Plan]:
     if not few.k_major and few.leading > width:
         return []
     plans = []
-    cut = product(_WARP_SPLITS, _STREAMED_GROUPS) if cuts else [(1, 1)]
+    cut = product(_WARP_SPLITS, STREAMED_GROUPS) if cuts else [(1, 1)]
     for rows, step, (split, groups) in product(
         _STREAMED_LONG[long.k_major], _STREAMED_STEPS[long.k_major], list(cut)
     ):

@@ -212,7 +212,7 @@ class TileEpilogue:
         elif T.aligned_rows and not T.transposed:
             self.store_wide(at, columns[1], buffer)
         else:
-            self.store_lines(at, (self.warp, columns[1] if T.transposed else ROWS, 4), buffer)
+            self.store_lines(at, (self.warp, columns[1], 4), buffer)  # transposed
 
     @lw.device
     def wait_for_reads(self, most) -> None:

@@ -27,7 +27,7 @@ _PADDING, _MOST_RESULT_BYTES = 8, 40_960
 #: Threads of a team that ask for what it streams.
 ASKING = 2 * LANES
 #: Bytes of a sum of which K may be split; blocks of a cluster that share the K of a product that is streamed.
-_SUM_BYTES, _CLUSTERS = 4, (1, 2, 4, 8)
+_SUM_BYTES, STREAMED_GROUPS = 4, (1, 2, 4, 8)
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ class WarpTraits(TileTraits):
         kinds = self.a.bits, self.b.bits, self.problem.sums.bits
         if kinds != (16, 16, 32) or self.planes > 1 or self.plan.arch != "sm_90a":
             return "products of 16-bit types with sums of f32 are streamed, on sm_90a"
-        if self.plan.groups not in _CLUSTERS:
+        if self.plan.groups not in STREAMED_GROUPS:
             return f"{self.plan.groups} groups of K; the blocks of a cluster have 2, 4 or 8"
         return "" if self.bm != self.bn else "one side of a tile that is streamed has to be longer"
 
