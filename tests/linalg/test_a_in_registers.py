@@ -1,11 +1,12 @@
 """A that is loaded as it lies and goes to wgmma from registers, with the bits of a copied A.
 
-It is f32 that is split into bf16 there, or tf32 that lies along M.
+It is f32 that is split into bf16 there, tf32 that lies along M, or rows of 8 or 16 bits at any address.
 """
 
 from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -43,6 +44,22 @@ CASES: dict[str, tuple[str, tuple[int, int, int, int], str, Any]] = {
     "tf32, alternating": ("tf32", (2, 260, 40, 100), "a", plan((128, 24, 32), schedule="pingpong")),
     "tf32, parts of K": ("tf32", (1, 68, 48, 480), "ab", plan((64, 32, 32), stages=2, split=2)),
     "tf32, groups": ("tf32", (2, 24, 100, 400), "", plan((64, 8, 32), swap=True, groups=3, gather=True)),
+}  # fmt: skip
+
+
+#: Type, sizes, which of A and B are transposed, how many elements the arrays begin behind a multiple of 64
+#: bytes, and the plan: rows that TMA cannot load.
+ODD_CASES: dict[str, tuple[str, tuple[int, int, int, int], str, int, Any]] = {
+    "rows": ("float16", (1, 71, 12, 131), "b", 0, plan((64, 16, 64), stages=3)),
+    "columns, a batch": ("bfloat16", (3, 133, 8, 67), "a", 1, plan((128, 8, 64), stages=2)),
+    "rows of whole words, B first": ("float16", (1, 7, 137, 262), "b", 0, plan((128, 8, 64), swap=True)),
+    "columns, B first": ("bfloat16", (1, 13, 199, 70), "", 5, plan((64, 16, 64), stages=2, swap=True)),
+    "parts of K": ("float16", (2, 70, 24, 329), "", 3, plan((64, 16, 64), stages=2, split=2)),
+    "groups of K": ("bfloat16", (1, 131, 40, 578), "a", 0, plan((128, 40, 64), groups=3, gather=True)),
+    "alternating": ("float16", (2, 261, 40, 101), "", 7, plan((128, 24, 64), schedule="pingpong")),
+    "clusters": ("bfloat16", (1, 300, 70, 133), "b", 1, plan((64, 32, 64), cluster=(2, 1), stages=3)),
+    "128 rows of a warpgroup": ("float16", (1, 300, 20, 133), "a", 1, plan((256, 24, 64), stages=3)),
+    "8 bits": ("int8", (2, 100, 20, 333), "b", 1, plan((64, 24, 128), stages=3)),
 }  # fmt: skip
 
 
@@ -90,6 +107,77 @@ def test_bits_are_those_of_a_copied_operand(name: str) -> None:
     for configured, arguments, _ in family.launches(request.problem, chosen, pointers):
         report = lw.check(configured, *arguments, schedule="late")
         assert report.ok, report
+
+
+def odd_operands(rng: Any, dtype: str, sizes: tuple[int, int, int, int], turned: str, first: int) -> Any:
+    """A and B of a type that begin somewhere in a larger array, whose other elements are not finite."""
+    batch, m, n, k = sizes
+    lead = (batch,) if batch > 1 else ()
+
+    def matrix(name: str, rows: int, columns: int) -> Any:
+        shape = (*lead, columns, rows) if name in turned else (*lead, rows, columns)
+        size = int(np.prod(shape))
+        kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+        whole = np.full(size + first + 64, 99 if dtype == "int8" else np.nan).astype(kind)
+        numbers = rng.integers(-90, 91, size) if dtype == "int8" else rng.standard_normal(size)
+        whole[first : first + size] = numbers.astype(kind)
+        made = whole[first : first + size].reshape(shape)
+        return made.swapaxes(-1, -2) if name in turned else made
+
+    return matrix("a", m, k), matrix("b", k, n)
+
+
+@pytest.mark.parametrize("name", some(ODD_CASES, "rows", "columns, a batch", "alternating"))
+def test_rows_at_any_address(name: str) -> None:
+    """The kernel has the bits of a copied operand; nothing outside of the arrays is read, and nothing races."""
+    dtype, sizes, turned, first, chosen = ODD_CASES[name]
+    a, b = odd_operands(np.random.default_rng(len(name)), dtype, sizes, turned, first)
+    chosen, _ = by_both_plans(a, b, chosen)
+    request = request_of(a, b, Options())
+    assert request.problem is not None
+    family = family_of("warpgroup")
+    pointers = _pointers(request, family.workspace_bytes(request.problem, chosen))
+    for configured, arguments, _ in family.launches(request.problem, chosen, pointers):
+        report = lw.check(configured, *arguments, schedule="late")
+        assert report.ok, report
+
+
+@settings(max_examples=5, deadline=None, derandomize=True)
+@given(
+    sizes=st.tuples(st.integers(1, 3), st.integers(3, 150), st.integers(3, 40), st.integers(3, 200)),
+    rows=st.sampled_from([64, 128]),
+    turned=st.sampled_from(["", "a", "b", "ab"]),
+    first=st.integers(0, 8),
+)  # fmt: skip
+def test_odd_rows_of_any_sizes(
+    sizes: tuple[int, int, int, int], rows: int, turned: str, first: int
+) -> None:
+    """Rows of any length that begin anywhere, with a bias."""
+    batch, m, n, k = sizes
+    m, k = m | 1, k | 1  # TMA loads neither rows nor columns
+    a, b = odd_operands(np.random.default_rng(k), "float16", (batch, m, n, k), turned, first)
+    bias = np.random.default_rng(m).standard_normal(n).astype(np.float32)
+    by_both_plans(a, b, plan((rows, -(-n // 8) * 8, 64), stages=2), bias=bias, activation="relu")
+
+
+@pytest.mark.parametrize("layout", ["nn", "tn"])
+@pytest.mark.parametrize("tile", [(128, 240, 64), (256, 104, 64), (64, 256, 64)], ids=str)
+def test_the_largest_tiles_of_odd_rows_have_registers(layout: str, tile: tuple[int, int, int]) -> None:
+    """ptxas spills none, and does not serialise the wgmma."""
+    problem = problem_of_sizes(4095, 4096, 4095, "bf16", layout=layout)
+    chosen = with_copies(problem, plan(tile, stages=2, a_in_registers=True))
+    cubin = kernel(as_loaded(problem, chosen), chosen).cubin()
+    assert cubin.resources["warpgroup"].spill_stores == 0
+    assert "serialized" not in cubin.log
+
+
+def test_planner_reads_a_long_odd_matrix_once() -> None:
+    """The longer operand is not copied if TMA cannot load its rows, however it lies."""
+    for m, n, k, layout in ((13602, 72, 1129, "nn"), (72, 13603, 1129, "tn"), (4001, 130, 4095, "tt")):
+        chosen = plan_of(problem_of_sizes(m, n, k, "bf16", layout=layout), "sm_90a")
+        assert chosen.a_in_registers and not (chosen.copy_a if m > n else chosen.copy_b), chosen
+    aligned = problem_of_sizes(13600, 72, 1128, "bf16", layout="nn")
+    assert not any(ranked(aligned).choices["a_in_registers"])
 
 
 @pytest.mark.parametrize(("precision", "tile"), [("f32", (64, 8, 64)), ("tf32", (64, 8, 32))])
@@ -195,8 +283,11 @@ def test_what_cannot_go_through_registers_is_refused() -> None:
     ):
         with pytest.raises(lw.LanewiseError, match=reason):
             lw.matmul(a, b, precision="f32", plan=bad)
-    with pytest.raises(lw.LanewiseError, match="products of f32"):
+    with pytest.raises(lw.LanewiseError, match="rows that TMA cannot load"):
         lw.matmul(a.astype(np.float16), b.astype(np.float16), plan=replace(good, copy_b=False))
+    along_m, column = np.ones((256, 63), np.int8).T, np.ones((256, 16), np.int8)
+    with pytest.raises(lw.LanewiseError, match="of 8 bits, along K"):
+        lw.matmul(along_m, column, plan=replace(good, tile=(64, 16, 128)))
     of_tf32 = replace(good, tile=(64, 16, 32))
     across = np.ones((256, 64), np.float32).T
     lw.matmul(across, b, precision="tf32", plan=of_tf32)

@@ -27,6 +27,15 @@ def needs_copy(operand: Operand, precision: str = "", tcgen05: bool = False) -> 
     return not operand.tma or precision == "f32" or needs_transpose(operand, precision, tcgen05)
 
 
+def can_be_shifted(problem: Problem) -> bool:
+    """Return whether wgmma can get A of a problem from registers that shift it: elements of 8 or 16 bits at
+    any address. Of 8 bits, neighbours have to lie along K."""
+    a = problem.a
+    lies = a.inner == 1 and min(a.leading, a.batch_stride) >= 0 and not a.tma
+    plain = not (problem.promote or problem.experts or problem.sparse or problem.precision)
+    return lies and plain and (a.dtype.word_bits == 16 or (a.dtype.word_bits == 8 and a.k_major))
+
+
 def with_copies(problem: Problem, plan: Plan) -> Plan:
     """Return a plan that copies those operands of a problem that have to be copied, and no others.
 

@@ -12,10 +12,13 @@ from lanewise.lang.trace.traced import describe
 from lanewise.lang.trace.types import u32
 
 
-def cp_async(dst: Any, src: Any, bytes: int = 16, src_bytes: object = None, cache: str = "") -> None:
+def cp_async(
+    dst: Any, src: Any, bytes: int = 16, src_bytes: object = None, cache: str = "", l2_bytes: int = 0
+) -> None:
     """Copy 4, 8 or 16 bytes from global to shared memory; beyond `src_bytes` zeros are written.
 
     `cache` is ca (all levels) or cg (L2 only, 16 bytes); by default cg for 16 bytes, and ca otherwise.
+    `l2_bytes` (64, 128 or 256) is what L2 should read at once from memory.
     """
     builder = current()
     for pointer, space, what in ((dst, "shared", "destination"), (src, "global", "source")):
@@ -31,6 +34,12 @@ def cp_async(dst: Any, src: Any, bytes: int = 16, src_bytes: object = None, cach
     if cache not in ("ca", "cg") or (cache == "cg" and bytes != 16):
         raise builder.error(f"lw.cp_async: cache is ca, or cg for 16 bytes; not {cache!r} for {bytes}")
     builder.need("cp.async", 80, "7.0")
+    prefetched = ""
+    if l2_bytes:
+        if l2_bytes not in (64, 128, 256):
+            raise builder.error(f"lw.cp_async: l2_bytes is 64, 128 or 256, not {l2_bytes!r}")
+        builder.need("cp.async with l2_bytes", 80, "7.4")
+        prefetched = f".L2::{l2_bytes}B"
     more = []
     if src_bytes is not None:
         if isinstance(src_bytes, Scalar):
@@ -40,7 +49,7 @@ def cp_async(dst: Any, src: Any, bytes: int = 16, src_bytes: object = None, cach
         else:
             raise builder.error(f"src_bytes is 0 to {bytes}, not {src_bytes!r}")
     addresses = (dst.operand, src.operand)
-    builder.emit(f"cp.async.{cache}.shared.global", *addresses, str(bytes), *more)
+    builder.emit(f"cp.async.{cache}.shared.global{prefetched}", *addresses, str(bytes), *more)
 
 
 def cp_async_commit() -> None:

@@ -86,9 +86,9 @@ class TileTraits:
         return self.planes > 1 and self.problem.batch > 1 and not operand.batch_stride
 
 
-def compiled_in(problem: Problem, splits_a: bool = False, aligned: bool = False) -> Problem:
+def compiled_in(problem: Problem, a_in_registers: bool = False, aligned: bool = False) -> Problem:
     """Return a problem without what is an argument of its kernel: sizes, strides, and alignment, but for that
-    of an A of f32 that is split in registers, or, if kernels are made for an alignment, of all operands."""
+    of an A that goes through registers, or, if kernels are made for an alignment, of all operands."""
     is_split = planes_of(problem) > 1
 
     def kind(operand: Operand, strided: bool = False) -> Operand:
@@ -99,8 +99,9 @@ def compiled_in(problem: Problem, splits_a: bool = False, aligned: bool = False)
 
     many = is_split and problem.batch > 1
     first = kind(problem.a, many)
-    if splits_a:
-        first = replace(first, leading=1, alignment=16 if problem.a.tma else min(problem.a.alignment, 8))
+    if a_in_registers:
+        most = min(problem.a.alignment, 8 if is_split else 4)
+        first = replace(first, leading=1, alignment=16 if problem.a.tma else most)
     return Problem(
         0, 0, 0, first, kind(problem.b, many), kind(problem.out), problem.sums,
         batch=min(problem.batch, 2), epilogue=problem.epilogue.compiled_in, precision=problem.precision,

@@ -16,6 +16,7 @@ import numpy as np
 from lanewise.linalg.kernels.hopper.traits import (
     FIRST_REGISTERS,
     FRAGMENT_REGISTERS,
+    GRANULE,
     INSTRUCTION_REGISTERS,
     MOST_SHARED,
     OTHER_REGISTERS,
@@ -26,11 +27,12 @@ from lanewise.linalg.kernels.hopper.traits import (
     WIDEST_PROMOTED,
 )
 from lanewise.linalg.kernels.warp.traits import STREAMED_GROUPS, traits_of
-from lanewise.linalg.operand_copies import needs_copy, needs_transpose
+from lanewise.linalg.operand_copies import can_be_shifted, needs_copy, needs_transpose
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.planning.model import (
+    DEEP,
     H200,
     LARGEST_CLUSTER,
     LINE,
@@ -77,10 +79,10 @@ _WARP_STEPS, _WARP_STAGES, _WARP_SPLITS = (32, 64, 128), (4, 3), (1, 2, 4)
 #: Bytes of longer steps, each of which is all of K: nothing is loaded behind its end, and no loop is needed.
 _WHOLE_STEPS = (256, 512)
 _THIN, _FEW_ROWS = 256, 16
-#: Of a product that is streamed: rows of the long matrix in a tile, and elements of K in a stage, if it lies
-#: along M or N, and along K; rows of the other in a tile if it is A, and columns if it is B; the most rows or
-#: columns that it has, and the shortest K.
-_STREAMED_LONG, _STREAMED_STEPS = ((128, 256), (32, 64)), ((32, 64), (128, 256))
+#: Of a product that is streamed: rows of the long matrix in a tile, and elements of K in a stage (the most of
+#: them in the second case), if it lies along M or N, and along K; rows of the other in a tile if it is A, and
+#: columns if it is B; the most rows or columns that it has, and the shortest K.
+_STREAMED_LONG, _STREAMED_STEPS = ((128, 256), (32, 64)), ((32, 64), (144, 272))
 _STREAMED_FEW, _MOST_FEW, _LEAST_STREAMED = ((16, 32), (8, 16, 32)), 32, 64
 #: Blocks of a multiprocessor that are tried, bytes of shared memory of each beside its stages; the most
 #: stages and threads; the fewest steps of K of a part.
@@ -228,10 +230,11 @@ def streaming_plans(problem: Problem, cuts: bool = True) -> list[Plan]:
     if not few.k_major and few.leading > width:
         return []
     plans = []
+    steps_of_k = _STREAMED_STEPS[long.k_major]
+    if long.k_major:  # equal ones: of a short last step, as many rows are asked for as of a long one
+        steps_of_k = tuple(-(-problem.k // (-(-problem.k // most) * DEEP)) * DEEP for most in steps_of_k)
     cut = product(_WARP_SPLITS, STREAMED_GROUPS) if cuts else [(1, 1)]
-    for rows, step, (split, groups) in product(
-        _STREAMED_LONG[long.k_major], _STREAMED_STEPS[long.k_major], list(cut)
-    ):
+    for rows, step, (split, groups) in product(_STREAMED_LONG[long.k_major], steps_of_k, list(cut)):
         parts = split * groups
         steps = -(-problem.k // (step * parts))  # of each part
         if parts > 1 and (steps < _LEAST_STREAMED_STEPS or -(-problem.k // (step * steps)) < parts):
@@ -362,7 +365,10 @@ def _with_stages(problem: Problem, x: Choices) -> Choices:
     line = LINE // element_bytes(problem)
     loaded = x["columns"] if problem.b.k_major else -(-x["columns"] // line) * line
     stage = (x["rows"] + loaded) * LINE * planes_of(problem)
-    stage -= x["a_in_registers"] * (planes_of(problem) > 1) * x["rows"] * LINE
+    if planes_of(problem) > 1:
+        stage -= x["a_in_registers"] * x["rows"] * LINE
+    elif element_bytes(problem) < 4:  # a granule more of each line
+        stage += x["a_in_registers"] * (x["rows"] if problem.a.k_major else line) * GRANULE
     whole = ROWS * x["columns"] * problem.out.dtype.word_bits // 8
     by_tma = (x["direct"] == 0) & (x["gather"] == 0) & problem.out.k_major & (problem.out.alignment == 16)
     is_short = problem.k * element_bytes(problem) <= _SHORT_K
@@ -397,8 +403,8 @@ def _is_transposed(operand: Operand, problem: Problem) -> bool:
 
 def _can_have_a_in_registers(problem: Problem, x: Choices) -> Any:
     """Return of which candidates the kernel's A may be loaded as it lies, and go through registers."""
-    planes = planes_of(problem)
-    if problem.a.inner != 1 or (planes == 1 and not _is_transposed(problem.a, problem)):
+    planes, shifts = planes_of(problem), can_be_shifted(problem)
+    if problem.a.inner != 1 or (planes == 1 and not (shifts or _is_transposed(problem.a, problem))):
         return np.zeros(len(x["rows"]), bool)
     consumers = _consumers(x)
     high = x["rows"] // np.where(x["pingpong"] > 0, 1, consumers) // ROWS
@@ -410,8 +416,10 @@ def _can_have_a_in_registers(problem: Problem, x: Choices) -> Any:
     fitting = high * (sums + FRAGMENT_REGISTERS[planes]) <= most
     fitting &= x["columns"] // 2 + INSTRUCTION_REGISTERS <= first
     if planes > 1:
-        fitting &= (high == 1) & (consumers <= (3 if problem.a.tma else 2))
-    return fitting
+        fitting &= high == 1
+    if shifts:
+        fitting &= x["along"] == 1
+    return fitting & (consumers <= (3 if problem.a.tma else 2))
 
 
 def _consumers(x: Choices) -> Any:

@@ -136,6 +136,14 @@ class Costs:
     register_transpose: float = 0.033
     #: One load by a thread of such numbers, where TMA cannot load them.
     thread_load: float = 0.00026
+    #: A of 8 or 16 bits at any address: one granule that threads load; what share more loads from L2 and from
+    #: memory take, as each row of a step lies in two lines; and reading 64 × 128 bytes in the registers of a
+    #: warpgroup, words along K and elements along M.
+    granule_load: float = 0.00043
+    granule_lines: float = 1.95
+    granule_reads: float = 0.22
+    register_words: float = 0.172
+    register_elements: float = 0.174
     #: Parts of K: an exchange in a cluster and the bytes of sums that a block gets, one through memory by who
     #: comes last and the bytes of sums that it reads, a second kernel and the bytes that all of it reads.
     cluster_exchange: float = 0.477
@@ -185,18 +193,18 @@ class Costs:
     #: the instructions, 8 rows of a matrix along K, of one along M or N, and of the other one; and what share
     #: of that the multiprocessor is busy. Bytes that memory reads beside each row; another part of K in a
     #: block; an exchange in a cluster, for each time that its size doubles.
-    stream_launch: float = 7.14
-    stream_row: float = 0.00861
-    stream_latency: float = 2.22
-    stream_step: float = 0.00206
-    stream_along: float = 0.000827
-    stream_across: float = 0.0216
-    stream_few: float = 0.0201
-    stream_share: float = 0.203
-    stream_stage: float = 0.513
-    stream_ends: float = 79.2
-    stream_exchange: float = 0.159
-    stream_cluster: float = 0.138
+    stream_launch: float = 6.14
+    stream_row: float = 0.00987
+    stream_latency: float = 2.14
+    stream_step: float = 0.00102
+    stream_along: float = 0.00045
+    stream_across: float = 0.0189
+    stream_few: float = 0.0247
+    stream_share: float = 0.233
+    stream_stage: float = 0.397
+    stream_ends: float = 80.7
+    stream_exchange: float = 0.167
+    stream_cluster: float = 0.372
 
 
 H200 = Costs()
@@ -333,7 +341,7 @@ def _memory_bytes(case: Case, costs: Costs, element: Values) -> tuple[Values, Va
     readers_a, matrices = ceiling(x.n, x.columns * x.along), _matrices(x)
     readers_b = np.maximum(ceiling(_tiles_down(x, x.rows), x.across) / matrices, 1)
     rows = x.m * (1 + c.half_atoms * (_lines_a(x) < _SECTOR) + c.far_reads * (1 - 1 / readers_a))
-    rows = rows * _share_of_planes(x)
+    rows = rows * _share_of_planes(x) * (1 + c.granule_reads * _is_shifted(x))
     of_b = 1 + c.half_atoms * (x.lines_b < _SECTOR) + c.far_reads * (1 - 1 / readers_b)
     reads = (rows + x.n * matrices * of_b) * x.k * element * x.batch
     lines = np.where(x.along_n > 0, x.m, x.n) * x.batch
@@ -372,7 +380,12 @@ def _share_of_planes(case: Case) -> Values:
 
 def _is_transposed(case: Case) -> Values:
     """Return whether A, of tf32, is loaded along M, and transposed in registers."""
-    return (case.a_in_registers > 0) & (case.planes == 1)
+    return (case.a_in_registers > 0) & (case.planes == 1) & (case.element_bytes == 4)
+
+
+def _is_shifted(case: Case) -> Values:
+    """Return whether A, of 8 or 16 bits, is loaded at any address, and shifted in registers."""
+    return (case.a_in_registers > 0) & (case.element_bytes < 4)
 
 
 def _lines_a(case: Case) -> Values:
@@ -454,7 +467,7 @@ def _load_factors(case: Case, costs: Costs) -> tuple[Values, Values]:
     for begin, along in ((_lines_a(x), along_a), (begin_b, along_b)):
         crossing = c.split_lines * (1 - begin / LINE)
         factors.append((1 + along + crossing) * (1 + c.half_sectors * (begin < _SECTOR)))
-    return factors[0], factors[1]
+    return np.where(_is_shifted(x), 1 + c.granule_lines, factors[0]), factors[1]
 
 
 def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
@@ -485,6 +498,7 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     by_threads = (
         x.a_in_registers * (x.aligned_a < 16) * x.rows * ROWS * 4 / np.minimum(x.aligned_a, 8) * c.thread_load
     )
+    by_threads = np.where(_is_shifted(x), x.rows * LINE / _PIECE * c.granule_load, by_threads)
     finish = _epilogue(x, c, consumers)
 
     def mainloop(active: Values) -> Values:
@@ -555,7 +569,9 @@ def _products_of_step(case: Case, costs: Costs, consumers: Values, persistent: V
     # two accumulators keep the tensor cores busy; of those that alternate, one has a block's only tile
     alone = ((consumers == 1) & (x.by_turns == 0)) | ((x.pingpong > 0) & ~persistent)
     high = np.where(x.pingpong > 0, x.rows, x.rows / consumers) / ROWS
-    registers = np.where(x.planes > 1, c.register_split, c.register_transpose * high)
+    shifted = np.where(x.a_along_m > 0, c.register_elements, c.register_words) * high
+    single = np.where(_is_shifted(x), shifted, c.register_transpose * high)
+    registers = np.where(x.planes > 1, c.register_split, single)
     multiply = np.maximum(multiply, x.a_in_registers * (multiply / consumers + registers))
     return multiply + np.where(alone, c.step_alone, 0.0) + promoted
 

@@ -7,7 +7,7 @@ from typing import Any
 from lanewise import lang as lw
 from lanewise.linalg.kernels.hopper.mainloop import ORDER, Mainloop
 from lanewise.linalg.kernels.hopper.tile_scheduler import numbers
-from lanewise.linalg.kernels.hopper.traits import WARPGROUP, Store, Traits
+from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP, Store, Traits
 
 
 class Consumer(Mainloop):
@@ -16,7 +16,8 @@ class Consumer(Mainloop):
     def __init__(self, traits: Traits, own, pipeline, tiles, steps, place) -> None:
         super().__init__(traits, own, pipeline, steps, place)
         self.tiles = tiles
-        #: Set by the kernel: how parts of K are added up.
+        #: Set by the kernel: A as it lies, and its strides; how parts of K are added up.
+        self.lying_a: Any = None
         self.split_in_cluster: Any = None
         self.split_in_workspace: Any = None
 
@@ -48,6 +49,8 @@ class Consumer(Mainloop):
             else:
                 row, column, matrix = tiles[number]
                 first_row, first_column = self.place.first_element(T, row, column)
+            if T.shifts_a:
+                self.a = self.tile_a.source(self.first * ROWS, *self.lying_a, (first_row, matrix))
             if not T.pingpong:
                 first_row = first_row + own * T.consumer_rows
             if T.grouped and T.consumers * T.multicasting > 1:  # noqa: SIM102, decided while tracing

@@ -44,11 +44,13 @@ def parameter_types(traits: Traits) -> tuple[Any, Any, Any]:
     of_c: Any = lw.Ptr[T.out]
     if T.store is Store.TMA:
         of_c = lw.TensorMap[T.out, (*lead, memory.box_rows, memory.box_columns), memory.box_swizzle]
-    kind_a: Any = lw.TensorMap[T.a, (*(() if T.grouped else planes), *tile_a.box), tile_a.line]
-    if T.splits_a:
-        kind_a = lw.TensorMap[f32, (*lead, *tile_a.box), tile_a.line]
+    kind_a: Any
     if T.threads_load_a:
-        kind_a = lw.Ptr[f32, T.problem.a.alignment]
+        kind_a = lw.Ptr[f32 if T.splits_a else T.a, T.problem.a.alignment]
+    elif T.splits_a:
+        kind_a = lw.TensorMap[f32, (*lead, *tile_a.box), tile_a.line]
+    else:
+        kind_a = lw.TensorMap[T.a, (*(() if T.grouped else planes), *tile_a.box), tile_a.line]
     return (
         kind_a,
         lw.TensorMap[T.b, (*planes, *tile_b.box), tile_b.line],
@@ -64,7 +66,7 @@ def begin(T, pipeline, split, maps, thread, role) -> None:
         if not T.threads_load_a:
             lw.tma.prefetch_map(A)
         lw.tma.prefetch_map(B)
-        if T.scaled_by_blocks or T.splits_a:  # a stage is full when what others load is there, too
+        if T.scaled_by_blocks or T.loads_a_apart:  # a stage is full when what others load is there, too
             pipeline.full.init(1 + (COPYING if T.scaled_by_blocks else operand_tiles(T)[0].arrivals))
             pipeline.empty.init(pipeline.consumers)
         else:
@@ -141,7 +143,7 @@ class OfSomeKernels:
     #: Of a K that clusters share: counters, and the memory of sums.
     counters: Pointer | None = None
     sums: Pointer | None = None
-    #: Of an A that is split in registers: its strides.
+    #: Of an A that other warps load: its strides.
     a_strides: tuple[Scalar, ...] = ()
     #: Of a sparse A: its metadata, and the words of a stage.
     metadata: Pointer | None = None
@@ -182,7 +184,7 @@ def compute(T, maps, sizes, group, given, leading, strides, more) -> None:
         if T.scaled_by_blocks:  # noqa: SIM102, decided while tracing
             if (thread >= 32) & (thread < 32 + COPYING):
                 block_scales.copy(pipeline, tiles, steps, place)
-        if T.splits_a:  # noqa: SIM102, decided while tracing
+        if T.loads_a_apart:  # noqa: SIM102, decided while tracing
             if (thread >= 32) & (T.threads_load_a | ((thread < 64) & lw.elect_one())):
                 tile_a, all_steps = operand_tiles(T)[0], (first_step, steps)
                 tile_a.run(T, pipeline, tiles, place, A, (M, K), more.a_strides, all_steps)
@@ -193,6 +195,7 @@ def compute(T, maps, sizes, group, given, leading, strides, more) -> None:
             T, role - 1, pipeline, tiles, steps, place
         )
         consumer.metadata = held
+        consumer.lying_a = (A, more.a_strides)
         consumer.epilogue = epilogue_of(T, C, given, role - 1, N, leading)
         consumer.split_in_cluster, consumer.block_scales = split, block_scales
         if T.plan.groups > 1:

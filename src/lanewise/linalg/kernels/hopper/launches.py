@@ -201,12 +201,12 @@ def require_kernel(problem: Problem, plan: Plan) -> None:
         return
     lying, other = "ba" if computes_transpose(problem, plan) else "ab"
     operand = getattr(problem, lying)
-    if getattr(plan, f"copy_{lying}") or operand.inner != 1:
+    if getattr(plan, f"copy_{lying}") or operand.inner != 1 or min(operand.leading, operand.batch_stride) < 0:
         raise LanewiseError(
             f"a_in_registers=True: {lying} is loaded as it lies, which takes neighbours in memory and "
             f"copy_{lying}=False"
         )
-    if not (traits.splits_a or operand.tma):
+    if not (traits.loads_a_apart or operand.tma):
         raise LanewiseError(
             f"a_in_registers=True: TMA cannot load {lying} as it lies: take a_in_registers=False and "
             f"copy_{lying}=True"

@@ -20,6 +20,7 @@ from lanewise.linalg.kernels.hopper.traits import (
     Traits,
     traits_of,
 )
+from lanewise.linalg.operand_copies import can_be_shifted
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
@@ -109,6 +110,12 @@ def _about_schedule(T: Traits) -> str:
         )
     if T.transposes_a and (T.a is not tf32 or T.problem.a.k_major or T.grouped):
         return "a_in_registers=True is for f32, and for tf32 whose neighbours lie along M, not for experts"
+    if T.shifts_a and (not can_be_shifted(T.problem) or plan.cluster[1] > 1):
+        return (
+            "a_in_registers=True of 8 and 16 bits is for rows that TMA cannot load (of 8 bits, along K), for "
+            "sums that are not promoted, and for clusters whose blocks have rows of their own; not for "
+            "experts or a sparse operand"
+        )
     if T.planes > 1 and (
         T.multicasting > 1 or not (T.problem.b.k_major and (T.problem.a.k_major or T.splits_a))
     ):

@@ -25,7 +25,7 @@ class Producer:
         """Load all stages of this block's tiles: `steps` of K from a first one on."""
         T, pipeline, tiles, place = self.traits, self.pipeline, self.tiles, self.place
         tile_a, tile_b = self.tile_a, self.tile_b
-        to_a, to_b = tile_a.target(), tile_b.target()
+        to_a, to_b = None if T.loads_a_apart else tile_a.target(), tile_b.target()
         mask_a, mask_b = place.targets(T)
         if T.after_copy:
             lw.wait_on_dependencies()
@@ -51,7 +51,7 @@ class Producer:
                 k_of_b = k_of_a if tile_a.bk == tile_b.bk else (first_step + step) * tile_b.bk
                 at_a = (first_row, k_of_a, 0 if T.repeats(T.problem.a) else matrix)
                 at_b = (first_column, k_of_b, 0 if T.repeats(T.problem.b) else matrix)
-                if not T.splits_a:
+                if not T.loads_a_apart:
                     tile_a.load(self.A, to_a, at_a, filling.stage, full, place.column, mask_a)
                 if T.grouped and T.plan.cluster[0] > 1:
                     if shares:

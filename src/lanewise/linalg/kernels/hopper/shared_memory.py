@@ -12,7 +12,7 @@ from itertools import accumulate
 from math import gcd
 
 from lanewise.layout import Swizzle
-from lanewise.linalg.kernels.hopper.traits import LINE, MOST_SHARED, ROWS, WARPGROUP, Store, Traits
+from lanewise.linalg.kernels.hopper.traits import GRANULE, LINE, MOST_SHARED, ROWS, WARPGROUP, Store, Traits
 
 #: Subtiles of results that a consumer has in shared memory at the same time.
 MOST_BUFFERS = 4
@@ -48,6 +48,9 @@ class SharedMemory:
         T = self.traits
         if T.splits_a:
             return T.bm * T.bk * 4
+        if T.shifts_a:  # a granule more of each line
+            lines, along = (T.bm, T.bk) if T.problem.a.k_major else (T.bk, T.bm)
+            return lines * (along * T.element_bytes + GRANULE)
         return T.bm * LINE // 2 if T.problem.sparse else self._operand_bytes(T.bm, T.problem.a.k_major)
 
     @cached_property
@@ -70,8 +73,8 @@ class SharedMemory:
 
     @property
     def loaded_bytes(self) -> int:
-        """Bytes that the producer loads into one stage: not those of an A that registers split."""
-        of_a = 0 if self.traits.splits_a else self.a_bytes
+        """Bytes that the producer loads into one stage: not those of an A that other warps load."""
+        of_a = 0 if self.traits.loads_a_apart else self.a_bytes
         return of_a + self.b_bytes + self.metadata_bytes
 
     @cached_property

@@ -17,10 +17,12 @@ from lanewise.isa.multiprocessor import shared_bytes_of
 from lanewise.linalg.kernels.tile_traits import TileTraits, compiled_in, has_aligned_rows
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Epilogue, Problem
-from lanewise.linalg.sum_order import planes_of, sparse_name, wgmma_name
+from lanewise.linalg.sum_order import sparse_name, wgmma_name
 
 #: Threads of a warpgroup, rows of a wgmma, bytes of a line of the 128-byte swizzle.
 WARPGROUP, ROWS, LINE = 128, 64, 128
+#: Bytes that are loaded at once of rows at any address.
+GRANULE = 16
 #: Registers of a thread that loads and of one that multiplies, by the number of consumers, and those of each
 #: at the beginning, which bound the accumulator of one instruction.
 REGISTERS = {1: (56, 255), 2: (40, 232), 3: (32, 160)}
@@ -94,14 +96,24 @@ class Traits(TileTraits):
         return self.plan.a_in_registers and self.planes > 1
 
     @property
+    def shifts_a(self) -> bool:
+        """Whether A, of 8 or 16 bits, is loaded as it lies at any address, and shifted in registers."""
+        return self.plan.a_in_registers and self.a.word_bits < 32 and self.planes == 1
+
+    @property
     def transposes_a(self) -> bool:
         """Whether A, of tf32, lies along M, and goes through registers; the producer loads it."""
-        return self.plan.a_in_registers and self.planes == 1
+        return self.plan.a_in_registers and not (self.splits_a or self.shifts_a)
+
+    @property
+    def loads_a_apart(self) -> bool:
+        """Whether other warps than the producer's load A."""
+        return self.splits_a or self.shifts_a
 
     @property
     def threads_load_a(self) -> bool:
-        """Whether idle warps load A, of f32, as its rows begin at no multiples of 16 bytes."""
-        return self.splits_a and not self.problem.a.tma
+        """Whether idle warps load A, as its rows begin at no multiples of 16 bytes."""
+        return self.loads_a_apart and not self.problem.a.tma
 
     # who computes what --------------------------------------------------------------------------------------
 
@@ -298,7 +310,7 @@ def traits_of(problem: Problem, plan: Plan) -> Traits:
         plan, schedule=schedule, group=8, swap=False, copy_a=plan.copy_a or plan.copy_b, copy_b=False, why=""
     )
     return Traits(
-        compiled_in(problem, plan.a_in_registers and planes_of(problem) > 1),
+        compiled_in(problem, plan.a_in_registers),
         compiled,
         Store.REGISTERS if plan.direct else store,
         aligned,

@@ -125,7 +125,8 @@ class Side:
     @lw.device
     def granules(self, number, k, target):
         """Return where in memory the granules of a row of the tile begin, how many bytes they have, and where
-        they belong: of K from `k` on. Granules that are not wholly inside of the matrix are stored there."""
+        they belong: of K from `k` on; and what `store_ends` needs: granules that are not wholly inside of the
+        matrix are not among them."""
         outer, inner, count = self.row(number, k)
         begin = self.matrix.address.to(lw.u64)
         rows, columns = (self.limit, self.K) if self.k_major else (self.K, self.limit)
@@ -136,11 +137,17 @@ class Side:
         low, high = start >> 4 << 4, (end + (CHUNK - 1)) >> 4 << 4
         first, last = lw.max(low, (begin + (CHUNK - 1)) >> 4 << 4), lw.min(high, finish >> 4 << 4)
         bytes_ = lw.where((last > first) & (count > 0), (last - first).to(lw.i32), 0)
-        if (count > 0) & (first > low):
-            store_granule(target, low, start, end)
-        if (count > 0) & (last < high):
-            store_granule(target + (high - low - CHUNK).to(lw.u32), high - CHUNK, start, end)
-        return first, bytes_, target + (first - low).to(lw.u32)
+        ends = (count > 0) & (first > low), (count > 0) & (last < high), (low, high), (start, end)
+        return first, bytes_, target + (first - low).to(lw.u32), ends
+
+    @lw.device
+    def store_ends(self, target, is_first, is_last, granules, row) -> None:
+        """Store the first and the last granule of a row that are not wholly inside of the matrix."""
+        low, high = granules
+        if is_first:
+            store_granule(target, low, *row)
+        if is_last:
+            store_granule(target + (high - low - CHUNK).to(lw.u32), high - CHUNK, *row)
 
     def row(self, number, k):
         """Return the outer and the inner index of a row's first element, and how many elements are taken."""
@@ -330,18 +337,21 @@ def produce(T, sides, barriers, who, start, end) -> None:
         number = team * T.plan.stages + stage
         empty[number].wait(phase)
         base = stage_address(T, number)
-        copies = []
+        ends, asked = [], lw.i32(0)
         for side in sides:
             place = side.place
             for first in range(0, place.rows, ASKING):
                 row = first + lane
                 target = base + (place.offset + row * place.pitch).to(lw.u32)
-                copies.append(side.granules(row, k, target))
-        full[number].arrive(expect=sum((bytes_ for _, bytes_, _ in copies[1:]), copies[0][1]))
-        for source, bytes_, target in copies:
-            if bytes_ > 0:
-                to = lw.pointer(target, u16, "shared", CHUNK)
-                lw.tma.copy(to, lw.pointer(source, u16, "global", CHUNK), bytes_, full[number])
+                source, bytes_, inside, of_row = side.granules(row, k, target)
+                if bytes_ > 0:
+                    to = lw.pointer(inside, u16, "shared", CHUNK)
+                    lw.tma.copy(to, lw.pointer(source, u16, "global", CHUNK), bytes_, full[number])
+                asked = asked + bytes_
+                ends.append((side, target, of_row))
+        for side, target, of_row in ends:  # while the copies are on their way
+            side.store_ends(target, *of_row)
+        full[number].arrive(expect=asked)
         stage = lw.where(stage == T.plan.stages - 1, 0, stage + 1)
         phase = lw.where(stage == 0, phase ^ 1, phase)
 
