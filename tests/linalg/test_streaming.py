@@ -95,7 +95,7 @@ def test_when_it_is_planned() -> None:
     def planned(m: int, n: int, k: int, dtype: str = "bf16") -> list[Plan]:
         return streaming_plans(problem_of_sizes(m, n, k, dtype, layout="nt"))
 
-    problem = problem_of_sizes(3, 20000, 4099, "bf16", layout="nt")
+    problem = problem_of_sizes(3, 20000, 1001, "bf16", layout="nt")
     assert plan_of(problem, ARCH).schedule == "streaming"
     plans = streaming_plans(problem)
     assert {plan.split for plan in plans} <= {1, 2, 4}
