@@ -279,7 +279,7 @@ def test_cp_async_pipeline_with_a_tail() -> None:
         t = lw.thread_idx.x
         buffer = lw.shared(lw.f32, (2, 32, 4))
         left = lw.max(0, lw.min(16, (n - t * 4) * 4))
-        lw.cp_async(buffer.ptr(0, t, 0), x + t * 4, 16, src_bytes=left)
+        lw.cp_async(buffer.ptr(0, t, 0), x + t * 4, 16, src_bytes=left, l2_bytes=128)
         lw.cp_async_commit()
         lw.cp_async(buffer.ptr(1, t, 0), x + t * 4, 4)
         lw.cp_async_commit()
@@ -293,6 +293,7 @@ def test_cp_async_pipeline_with_a_tail() -> None:
     out = np.zeros(128, np.float32)
     run[1, 32](x, out, 66)
     taken_by_ptxas(run)
+    assert "cp.async.cg.shared.global.L2::128B" in run.ptx() and ".version 7.4" in run.ptx()
     expected = np.where(np.arange(128) < 66, x, 0).astype(np.float32)
     expected[::4] += x[::4]
     assert np.array_equal(out, expected)

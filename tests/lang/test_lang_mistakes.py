@@ -222,6 +222,12 @@ def copy_the_wrong_way(x: lw.Ptr[lw.f16]):
 
 
 @lw.kernel
+def prefetch_an_odd_size(x: lw.Ptr[lw.f16, 16]):
+    s = lw.shared(lw.f16, (16, 16))
+    lw.cp_async(s.ptr(0, 0), x, 16, l2_bytes=96)  # here
+
+
+@lw.kernel
 def kernel_calls_kernel(x: lw.Ptr[lw.f16], y: lw.Ptr[lw.f32]):
     mixed_types(x, y)  # here
 
@@ -415,6 +421,7 @@ MISTAKES = {
     too_much_shared_memory: "262,144 bytes of shared memory",
     too_many_coordinates: "3 coordinates do not fit shape (16, 16)",
     ldmatrix_from_global_memory: "takes a pointer to shared memory, not a pointer to f16 in global memory",
+    prefetch_an_odd_size: "l2_bytes is 64, 128 or 256, not 96",
     copy_the_wrong_way: "the destination of lw.cp_async is a pointer to shared memory, not",
     kernel_calls_kernel: "mixed_types is a kernel, and kernels do not call each other: use an @lw.device",
     variable_before_its_value: "later has no value yet",

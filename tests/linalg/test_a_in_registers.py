@@ -129,7 +129,7 @@ def odd_operands(rng: Any, dtype: str, sizes: tuple[int, int, int, int], turned:
 
 @pytest.mark.parametrize("name", some(ODD_CASES, "rows", "columns, a batch", "alternating"))
 def test_rows_at_any_address(name: str) -> None:
-    """The kernel has the bits of a copied operand; nothing outside of the arrays is read, and nothing races."""
+    """The kernel has the bits of a copied operand; it reads nothing outside of the arrays; nothing races."""
     dtype, sizes, turned, first, chosen = ODD_CASES[name]
     a, b = odd_operands(np.random.default_rng(len(name)), dtype, sizes, turned, first)
     chosen, _ = by_both_plans(a, b, chosen)
@@ -149,9 +149,7 @@ def test_rows_at_any_address(name: str) -> None:
     turned=st.sampled_from(["", "a", "b", "ab"]),
     first=st.integers(0, 8),
 )  # fmt: skip
-def test_odd_rows_of_any_sizes(
-    sizes: tuple[int, int, int, int], rows: int, turned: str, first: int
-) -> None:
+def test_odd_rows_of_any_sizes(sizes: tuple[int, int, int, int], rows: int, turned: str, first: int) -> None:
     """Rows of any length that begin anywhere, with a bias."""
     batch, m, n, k = sizes
     m, k = m | 1, k | 1  # TMA loads neither rows nor columns

@@ -230,7 +230,7 @@ def streaming_plans(problem: Problem, cuts: bool = True) -> list[Plan]:
     if not few.k_major and few.leading > width:
         return []
     plans = []
-    steps_of_k = _STREAMED_STEPS[long.k_major]
+    steps_of_k: tuple[int, ...] = _STREAMED_STEPS[long.k_major]
     if long.k_major:  # equal ones: of a short last step, as many rows are asked for as of a long one
         steps_of_k = tuple(-(-problem.k // (-(-problem.k // most) * DEEP)) * DEEP for most in steps_of_k)
     cut = product(_WARP_SPLITS, STREAMED_GROUPS) if cuts else [(1, 1)]

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from lanewise import lang as lw
-from lanewise.lang.trace.types import u8, u16, u32
+from lanewise.formats import u8
+from lanewise.lang.trace.types import u16, u32
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.hopper.loaded_apart import LOADING, LoadedApart
 from lanewise.linalg.kernels.hopper.traits import GRANULE, ROWS, Traits

@@ -21,12 +21,14 @@ _ARRIVE = "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [{barrier}];"
 class LoadedApart:
     """`rows` × `bk` elements in each of several stages."""
 
-    #: How many threads arrive at a stage's barrier for A.
-    arrivals = LOADING
-
     def __init__(self, traits: Traits) -> None:
         self.k_major, self.stages = traits.problem.a.k_major, traits.plan.stages
         self.rows, self.bk = traits.bm, traits.bk
+
+    @property
+    def arrivals(self) -> int:
+        """How many threads arrive at a stage's barrier for A."""
+        return LOADING
 
     @lw.device
     def run(self, T, pipeline, tiles, place, A, sizes, strides, steps) -> None:

@@ -34,7 +34,7 @@ class SplitTile(LoadedApart):
     def __init__(self, traits: Traits) -> None:
         super().__init__(traits)
         letter = traits.plan.l2[:1] or "-"
-        self.cache = {} if letter == "-" else {"cache": POLICIES[letter]}
+        self.cache: dict[str, Any] = {} if letter == "-" else {"cache": POLICIES[letter]}
         lines, along = (self.rows, self.bk) if self.k_major else (self.bk, self.rows)
         self.lines, self.boxes = lines, along // _WIDE
         #: Elements that a thread loads at once, if threads do.
