@@ -94,19 +94,24 @@ def by_both_plans(a: Any, b: Any, chosen: Plan, **keywords: Any) -> tuple[Plan, 
     return chosen, result
 
 
-@pytest.mark.parametrize("name", some(CASES, "rows by TMA", "parts of K", "tf32", "tf32, clusters"))
-def test_bits_are_those_of_a_copied_operand(name: str) -> None:
-    """The kernel has the CPU's bits, which are those of a plan that copies both; nothing races."""
-    precision, sizes, turned, chosen = CASES[name]
-    a, b = operands(np.random.default_rng(len(name)), sizes, turned)
-    chosen, _ = by_both_plans(a, b, chosen, precision=precision)
-    request = request_of(a, b, Options(precision=precision))
+def require_no_races(a: Any, b: Any, chosen: Plan, **keywords: Any) -> None:
+    """Check all kernels of a plan with copies that come as late as they may."""
+    request = request_of(a, b, Options(**keywords))
     assert request.problem is not None
     family = family_of("warpgroup")
     pointers = _pointers(request, family.workspace_bytes(request.problem, chosen))
     for configured, arguments, _ in family.launches(request.problem, chosen, pointers):
         report = lw.check(configured, *arguments, schedule="late")
         assert report.ok, report
+
+
+@pytest.mark.parametrize("name", some(CASES, "rows by TMA", "parts of K", "tf32", "tf32, clusters"))
+def test_bits_are_those_of_a_copied_operand(name: str) -> None:
+    """The kernel has the CPU's bits, which are those of a plan that copies both; nothing races."""
+    precision, sizes, turned, chosen = CASES[name]
+    a, b = operands(np.random.default_rng(len(name)), sizes, turned)
+    chosen, _ = by_both_plans(a, b, chosen, precision=precision)
+    require_no_races(a, b, chosen, precision=precision)
 
 
 def odd_operands(rng: Any, dtype: str, sizes: tuple[int, int, int, int], turned: str, first: int) -> Any:
@@ -133,13 +138,7 @@ def test_rows_at_any_address(name: str) -> None:
     dtype, sizes, turned, first, chosen = ODD_CASES[name]
     a, b = odd_operands(np.random.default_rng(len(name)), dtype, sizes, turned, first)
     chosen, _ = by_both_plans(a, b, chosen)
-    request = request_of(a, b, Options())
-    assert request.problem is not None
-    family = family_of("warpgroup")
-    pointers = _pointers(request, family.workspace_bytes(request.problem, chosen))
-    for configured, arguments, _ in family.launches(request.problem, chosen, pointers):
-        report = lw.check(configured, *arguments, schedule="late")
-        assert report.ok, report
+    require_no_races(a, b, chosen)
 
 
 @settings(max_examples=5, deadline=None, derandomize=True)
