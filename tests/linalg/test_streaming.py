@@ -134,7 +134,7 @@ def test_what_is_refused() -> None:
         (replace(good, tile=(16, 128, 40)), "not a multiple of 16"),
         (replace(good, stages=40), "bytes of shared memory"),
         (replace(good, arch="sm_80"), "on sm_90a"),
-        (replace(good, groups=3), "3 groups of K; the blocks of a cluster have 2, 4 or 8"),
+        (replace(good, groups=3), "3 groups of K: the 2, 4 or 8 blocks of a cluster"),
     ):
         with pytest.raises(LanewiseError, match=words):
             warp.require_kernel(problem, plan)

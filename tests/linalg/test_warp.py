@@ -62,6 +62,21 @@ CASES = {
     "one column": case("sm_90a", BF16, (130, 1, 70), (128, 8, 64)),
     "parts of K": case("sm_90a", BF16, (40, 3, 333), (64, 8, 32), turn_a=True, split=4, out_dtype="f32"),
     "parts of K, two stages": case("sm_80", np.int8, (2, 5, 71, 201), (16, 64, 64), split=2, out_dtype="s32"),
+    "blocks share K": case("sm_90a", BF16, (2, 7, 3, 1001), (64, 8, 64), turn_a=True, groups=4, bias="row"),
+    "blocks and warps share K": case(
+        "sm_90a", np.float16, (5, 69, 701), (16, 64, 32), split=2, groups=8, turn_b=True, residual=True
+    ),
+    "a warp for each part of K": case("sm_90a", BF16, (3, 2, 1, 458), (16, 8, 64), split=8, stages=1),
+    "one stage for each part of K": case(
+        "sm_90a", np.float16, (12, 5, 1701), (16, 8, 128), split=4, groups=4, stages=1, out_dtype="f32"
+    ),
+    "s8, blocks share K": case("sm_90a", np.int8, (33, 70, 901), (64, 64, 64), groups=2, out_dtype="s32"),
+    "blocks share K of many tiles": case("sm_90a", BF16, (600, 9, 300), (64, 8, 64), groups=2, turn_out=True),
+    "f32, blocks share K": case("sm_90a", np.float32, (14, 21, 260), (32, 32, 16), groups=8),
+    "f32, one stage for each part": case(
+        "sm_90a", np.float32, (4, 30, 250), (16, 64, 16), split=4, groups=4, stages=1, turn_a=True
+    ),
+    "tf32, blocks share K": case("sm_90a", np.float32, (20, 40, 301), (32, 32, 32), groups=2, precision="tf32"),
     "f32": case("sm_90a", np.float32, (33, 41, 50), (32, 32, 16), turn_b=True),
     "f32 in parts": case("sm_90a", np.float32, (2, 5, 70, 101), (16, 64, 16), turn_a=True, split=2),
     "f32, columns contiguous": case("sm_80", np.float32, (72, 40, 40), (64, 64, 16), turn_out=True),
@@ -87,6 +102,9 @@ USUAL = (
     "one column",
     "95 of K in one stage",
     "parts of K",
+    "blocks and warps share K",
+    "one stage for each part of K",
+    "f32, blocks share K",
     "f32 in parts",
     "f32, columns contiguous",
     "wide rows at any address",
@@ -101,7 +119,8 @@ def test_kernel_and_call_agree(name: str) -> None:
     more = dict(given)
     *lead, m, n, k = sizes
     stages = more.pop("stages", 2 if arch == "sm_75" else 3)
-    plan = Plan("warp", arch, tile, stages, split=more.pop("split", 1))
+    parts = {name: more.pop(name, 1) for name in ("split", "groups")}
+    plan = Plan("warp", arch, tile, stages, **parts)
     turns = [more.pop(each, False) for each in ("turn_a", "turn_b", "turn_out")]
     a, b = matrix(1, (*lead, m, k), dtype, turns[0]), matrix(2, (*lead, k, n), dtype, turns[1])
     if (bias := more.pop("bias", None)) is not None:
@@ -176,8 +195,10 @@ def test_what_it_cannot_do() -> None:
     with pytest.raises(LanewiseError, match="32 elements of K are not those of"):
         warp.kernel(problem, Plan("warp", "sm_80", (64, 64, 32), 3))
     half = lw.plan(a.astype(np.float16), a.astype(np.float16), arch="sm_80").problem
-    with pytest.raises(LanewiseError, match="among the warps of a block"):
+    with pytest.raises(LanewiseError, match="blocks of a cluster share it, on sm_90a"):
         warp.kernel(half, Plan("warp", "sm_80", (64, 64, 32), 3, groups=2))
+    with pytest.raises(LanewiseError, match="3 groups of K: the 2, 4 or 8 blocks"):
+        warp.kernel(half, Plan("warp", "sm_90a", (64, 64, 32), 3, groups=3))
     with pytest.raises(LanewiseError, match="with one stage have all of K in it"):
         warp.kernel(half, Plan("warp", "sm_80", (64, 64, 32), 1))
     small = lw.plan(a.astype(E4M3), a.astype(E4M3).T, accumulate="f32", arch="sm_90a").problem

@@ -6,7 +6,7 @@ a plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
@@ -47,17 +47,22 @@ class Launch(NamedTuple):
 
 
 def launch(
-    kernel: ConfiguredKernel, arguments: Mapping[str, object] | Sequence[object], overlap: bool = False
+    kernel: ConfiguredKernel,
+    arguments: Mapping[str, object] | Sequence[object],
+    overlap: bool = False,
+    promoted: Collection[str] = (),
 ) -> Launch:
     """Return the launch of a kernel on arrays and numbers, in its parameters' order or by their names.
 
-    Where a parameter is a tensor map, an array is passed as one. Elsewhere its memory is, from the first
-    element to the last. None is the address that a kernel never reads.
+    Where a parameter is a tensor map, an array is passed as one; of those that are `promoted`, by name, L2
+    reads 256 bytes at once. Elsewhere its memory is passed, from the first element to the last. None is the
+    address that a kernel never reads.
     """
     from lanewise.lang.trace.types import TensorMapType
     from lanewise.tensor_maps import tensor_map
 
-    def passed(kind: object, value: Any) -> object:
+    def passed(parameter: Any, value: Any) -> object:
+        kind = parameter.kind
         if isinstance(value, np.ndarray) and not isinstance(kind, TensorMapType):
             value = flat(value)
         if isinstance(value, DeviceView):
@@ -66,13 +71,15 @@ def launch(
             return 0 if value is None else value
         assert kind.box is not None
         swizzle: Any = kind.swizzle or "none"
-        return tensor_map(value, kind.box, swizzle=swizzle, dtype="tf32" if kind.dtype is tf32 else None)
+        return tensor_map(
+            value, kind.box, swizzle=swizzle, l2_promotion="256B" if parameter.name in promoted else "none",
+            dtype="tf32" if kind.dtype is tf32 else None,
+        )  # fmt: skip
 
     parameters = kernel.kernel.parameters
     if isinstance(arguments, Mapping):
         arguments = [arguments[parameter.name] for parameter in parameters]
-    kinds = (parameter.kind for parameter in parameters)
-    return Launch(kernel, tuple(passed(*pair) for pair in zip(kinds, arguments, strict=True)), overlap)
+    return Launch(kernel, tuple(passed(*pair) for pair in zip(parameters, arguments, strict=True)), overlap)
 
 
 class Family(Protocol):

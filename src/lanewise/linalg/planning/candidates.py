@@ -26,7 +26,7 @@ from lanewise.linalg.kernels.hopper.traits import (
     WIDEST,
     WIDEST_PROMOTED,
 )
-from lanewise.linalg.kernels.warp.traits import STREAMED_GROUPS, traits_of
+from lanewise.linalg.kernels.warp.traits import BLOCKS_OF_K, traits_of
 from lanewise.linalg.operand_copies import can_be_shifted, needs_copy, needs_transpose
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
@@ -74,8 +74,10 @@ _ORDER_OF_TIES = ("swap", "gather", "groups", "split", "along", "across", "colum
 #: Tiles of the mma.sync kernels, bytes of their steps of K, stages of small and of large tiles, and into how
 #: many parts K is cut; the largest K, in bytes, and the most rows or columns of products that are tried with
 #: them though nothing had to be copied.
-_WARP_TILES = ((16, 64), (64, 8), (128, 8), (32, 32), (64, 64), (128, 64), (64, 128), (128, 128), (32, 256))
-_WARP_STEPS, _WARP_STAGES, _WARP_SPLITS = (32, 64, 128), (4, 3), (1, 2, 4)
+_WARP_TILES = (
+    (16, 8), (16, 64), (64, 8), (128, 8), (32, 32), (64, 64), (128, 64), (64, 128), (128, 128), (32, 256)
+)  # fmt: skip
+_WARP_STEPS, _WARP_STAGES, _WARP_SPLITS = (32, 64, 128), (4, 3), (1, 2, 4, 8)
 #: Bytes of longer steps, each of which is all of K: nothing is loaded behind its end, and no loop is needed.
 _WHOLE_STEPS = (256, 512)
 _THIN, _FEW_ROWS = 256, 16
@@ -88,8 +90,8 @@ _STREAMED_FEW, _MOST_FEW, _LEAST_STREAMED = ((16, 32), (8, 16, 32)), 32, 64
 #: stages and threads; the fewest steps of K of a part.
 _MOST_AT_ONCE, _OF_BLOCK, _MOST_STREAMED_STAGES, _MOST_STREAMING = 4, 3072, 8, 768
 _LEAST_STREAMED_STEPS = 2
-#: K of a step of f32 that is split into bf16.
-_SPLIT_STEP = 16
+#: Bytes of a copy by cp.async; K of a step of f32 that is split into bf16.
+_PIECE, _SPLIT_STEP = 16, 16
 #: The most tiles whose K is cut into parts that warps of one block sum.
 _MOST_SPLIT = 2048
 #: Rows of tiles that are run through together: usually, and where L2 does not hold the results,
@@ -190,28 +192,62 @@ def warp_plans(problem: Problem, cuts: bool = True) -> list[Plan]:
         return []
     if problem.a.dtype.name in ("e4m3", "e5m2") or min(problem.sums.bits, problem.out.dtype.bits * 2) == 16:
         return []
+    plans = []
+    most_in_parts = ROWS**2 // (4 if planes_of(problem) > 1 else 1)
+    for rows, columns in _WARP_TILES:
+        if problem.b.dtype.word_bits * columns < 8 * _PIECE and not problem.b.k_major:
+            continue  # lines of a tile that are shorter than a copy
+        tiles = -(-problem.m // rows) * -(-problem.n // columns) * problem.batch
+        for split, groups in _warp_cuts(tiles) if cuts and rows * columns <= most_in_parts else [(1, 1)]:
+            plans += [
+                Plan(
+                    "warp",
+                    ARCH,
+                    (rows, columns, step),
+                    stages,
+                    split=split,
+                    groups=groups,
+                    schedule="one tile",
+                )
+                for step, stages in _warp_steps(problem, rows + columns > 2 * ROWS, split * groups)
+            ]
+    if planes_of(problem) > 1:  # sums and totals of the largest do not fit into the registers
+        plans = [plan for plan in plans if plan.tile[0] * plan.tile[1] <= 2 * ROWS**2]
+    return plans
+
+
+def _warp_cuts(tiles: int) -> list[tuple[int, int]]:
+    """Return how many warps of a block, and blocks of a cluster, may share the K of so many tiles."""
+    if tiles >= _MOST_SPLIT:
+        return [(1, 1)]
+    gpu = GPUS[ARCH]
+    return [
+        (split, groups)
+        for groups in BLOCKS_OF_K
+        if groups == 1 or tiles <= gpu.slots(groups)
+        for split in _WARP_SPLITS
+    ]
+
+
+def _warp_steps(problem: Problem, is_large: bool, parts: int) -> list[tuple[int, int]]:
+    """Return steps of K of mma.sync kernels, in elements, and stages, if K is cut into so many parts.
+
+    No more than half of the parts are empty, and parts of several steps have some.
+    """
     size = element_bytes(problem)
     steps: tuple[int, ...] = _WARP_STEPS
     if planes_of(problem) > 1:
         size, steps = _SUM_BYTES, (_SPLIT_STEP * _SUM_BYTES,)
-    depth = problem.k * size
+    depth = -(-problem.k * size // parts)
     last = next((number for number, step in enumerate(steps) if step >= depth), len(steps) - 1)
     tried = steps[max(last - 1, 0) : last + 1]
     if steps[last] < depth and planes_of(problem) == 1:
         tried += tuple(step for step in _WHOLE_STEPS if step >= depth)[:1]
-    plans = []
-    for rows, columns in _WARP_TILES:
-        tiles = -(-problem.m // rows) * -(-problem.n // columns) * problem.batch
-        for step in tried:
-            stages = 1 if step >= depth else _WARP_STAGES[rows + columns > 2 * ROWS]
-            for split in _WARP_SPLITS if cuts and tiles < _MOST_SPLIT else (1,):
-                small = rows * columns <= ROWS**2 // (4 if planes_of(problem) > 1 else 1)
-                if split == 1 or (small and -(-depth // step) >= split * _LEAST_STEPS):
-                    tile = (rows, columns, step // size)
-                    plans.append(Plan("warp", ARCH, tile, stages, split=split, schedule="one tile"))
-    if planes_of(problem) > 1:  # sums and totals of the largest do not fit into the registers
-        plans = [plan for plan in plans if plan.tile[0] * plan.tile[1] <= 2 * ROWS**2]
-    return plans
+    if parts == 1:
+        return [(step // size, 1 if step >= depth else _WARP_STAGES[is_large]) for step in tried]
+    whole = [(step // size, 1) for step in tried if step >= depth and 2 * depth > step]
+    long = [(step // size, _WARP_STAGES[is_large]) for step in tried if depth >= _LEAST_STEPS * step]
+    return whole + long
 
 
 def streaming_plans(problem: Problem, cuts: bool = True) -> list[Plan]:
@@ -233,7 +269,7 @@ def streaming_plans(problem: Problem, cuts: bool = True) -> list[Plan]:
     steps_of_k: tuple[int, ...] = _STREAMED_STEPS[long.k_major]
     if long.k_major:  # equal ones: of a short last step, as many rows are asked for as of a long one
         steps_of_k = tuple(-(-problem.k // (-(-problem.k // most) * DEEP)) * DEEP for most in steps_of_k)
-    cut = product(_WARP_SPLITS, STREAMED_GROUPS) if cuts else [(1, 1)]
+    cut = product(_WARP_SPLITS, BLOCKS_OF_K) if cuts else [(1, 1)]
     for rows, step, (split, groups) in product(_STREAMED_LONG[long.k_major], steps_of_k, list(cut)):
         parts = split * groups
         steps = -(-problem.k // (step * parts))  # of each part

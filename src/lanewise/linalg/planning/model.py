@@ -31,6 +31,8 @@ _SUM_BYTES, _SECTOR, _ATOM = 4, 32, 64
 #: Shared memory and registers of a multiprocessor; registers of a thread of the mma.sync kernels beside its
 #: sums, without and with a loop over K.
 _SHARED, _REGISTERS, _WARP_REGISTERS, _LOOP_REGISTERS = 227_000, 65_536, 12, 90
+#: Threads and blocks that a multiprocessor has at the same time.
+_THREADS, _BLOCKS = 2048, 32
 #: How many times as large as L2 results are of which it holds a small part; bytes that a block has loaded
 #: ahead then which hinder its stores least, and most.
 _STREAMED_L2, _AHEAD, _FAR_AHEAD = 4, 65_536, 98_304
@@ -161,32 +163,38 @@ class Costs:
     #: The mma.sync kernels: a launch, the first loads of a tile, products of bf16 numbers of one
     #: multiprocessor; one copy by a thread, and 16 bytes that it then moves in shared memory; an element of a
     #: fragment that is loaded by itself, an f32 of one that is split into bf16, and a byte of any; a step of
-    #: K beside all that; the sums of another part of K; 64 × 64 results, what is added to that if their rows
+    #: K beside all that; the sums of another part of K in a block, and those of the other blocks of a cluster,
+    #: for each time that its size doubles; 64 × 64 results, what is added to that if their rows
     #: begin between multiples of 16 bytes, one result of a narrow tile, and what is added to 64 × 64
     #: of four bytes, but for those of split f32; what share of the bytes for broken sectors, atoms and lines
     #: of results comes to theirs; waiting for the code of a copy that moves 16 bytes, for each that a thread
-    #: makes in a step beyond those whose code is held, and that of another copy as a share of it.
-    warp_launch: float = 3.46
-    warp_first: float = 0.53
+    #: makes in a step beyond those whose code is held, and that of another copy as a share of it; the
+    #: warps of a multiprocessor up to which their instructions take longer, as few hide their latencies; from
+    #: the request of a step to its arrival, by which the number of stages bounds a loop.
+    warp_launch: float = 3.68
+    warp_first: float = 0.374
     warp_long_epilogue: float = 0.38
     warp_loose_results: float = 0.89
-    warp_products: float = 1.24e6
-    warp_piece: float = 9.2e-05
-    warp_shifted: float = 0.000693
-    warp_element: float = 9.25e-05
-    warp_split: float = 4.76e-05
-    warp_fragment: float = 7e-06
-    warp_step: float = 0.173
-    warp_exchange: float = 0.0422
+    warp_products: float = 2.47e6
+    warp_piece: float = 0.000134
+    warp_shifted: float = 0.00066
+    warp_element: float = 0.000108
+    warp_split: float = 8.2e-05
+    warp_fragment: float = 1.12e-05
+    warp_step: float = 0.0747
+    warp_exchange: float = 0.0877
+    warp_cluster: float = 0.249
     warp_store: float = 0.0092
     warp_store_odd: float = 0.13
     warp_store_element: float = 7.5e-05
-    warp_direct_element: float = 5.8e-05
+    warp_direct_element: float = 5.2e-05
     warp_staging: float = 0.2
     warp_wide_results: float = 0.2
     warp_broken: float = 0.467
-    warp_code: float = 0.3
+    warp_code: float = 0.0233
     warp_copy_code: float = 0.143
+    warp_enough: float = 5.15
+    warp_latency: float = 0.98
     #: Kernels that stream a long matrix: a launch until the first granules are there; asking for those of one
     #: row; from a request to its arrival, by which the number of stages bounds them; a stage, for those who
     #: ask and for those who multiply. Of 16 elements of K, for a warp that has the multiprocessor for itself:
@@ -599,7 +607,8 @@ def _thread_stores(case: Case, costs: Costs) -> Values:
 def _warp(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     """Return the time of plans of the mma.sync kernels: blocks of one tile, some of them at the same time."""
     c, x = costs, case
-    tiles = ceiling(x.m, x.rows) * ceiling(x.n, x.columns) * x.batch / gpu.multiprocessors
+    groups = np.minimum(x.groups, LARGEST_CLUSTER)
+    tiles = ceiling(x.m, x.rows) * ceiling(x.n, x.columns) * x.batch * groups / gpu.multiprocessors
     size = np.where(x.planes > 1, _SUM_BYTES, x.element_bytes)
     high, wide = _part_of_warp(x)
     team = x.rows / high * x.columns / wide * _LANES
@@ -608,8 +617,8 @@ def _warp(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     loads, used = _warp_loads(x, c, size, high, wide)
     code = _warp_code(x, c, team, size)
     behind = loads * x.split * (x.stages - 1)  # stages behind the end of K are filled with zeros
-    steps = ceiling(ceiling(x.k, x.step), x.split)
-    staged = x.columns > _NARROW
+    steps = ceiling(ceiling(x.k, x.step), x.split * groups)
+    staged = (x.columns > _NARROW) & (groups == 1)
     piece = np.where(
         x.columns <= _LANES, c.warp_store_element * ROWS**2, c.warp_store + c.warp_store_odd * x.thread_stores
     )
@@ -618,11 +627,16 @@ def _warp(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     loose = x.rows * (x.columns + 8) * x.out_bytes > np.maximum(_staged_bytes(x, size), _RESULTS_OF_WARPS)
     piece = piece + c.warp_loose_results * (loose & (x.thread_stores > 0))
     piece = piece + c.warp_wide_results * ((x.out_bytes > 2) & (x.planes == 1))
-    store = piece * x.rows * np.minimum(x.columns, x.n) / ROWS**2
+    store = piece * x.rows * np.minimum(x.columns, x.n) / ROWS**2 / groups
     first = c.warp_first + c.warp_staging * staged + c.warp_exchange * (x.split - 1)
+    first = first + c.warp_cluster * _DOUBLINGS[groups.astype(int)]
+
+    latency = c.warp_latency / np.maximum(x.stages - 1, 1) * np.maximum(steps - x.stages, 0) / steps
 
     def together(blocks: Values) -> Values:
-        busy = _larger(multiply + used, loads) * blocks * x.split
+        warps = team / _LANES * x.split * np.maximum(blocks, 1)
+        busy = _larger(multiply + used, loads) * blocks * x.split * np.maximum(c.warp_enough / warps, 1)
+        busy = _larger(busy, latency)
         return first + steps * (busy + c.warp_step + code * blocks) + (behind + store) * blocks
 
     whole = tiles // here
@@ -737,7 +751,8 @@ def _resident_warp_blocks(case: Case, team: Values, size: Values) -> Values:
     shared = np.maximum(staged, results) + 1024
     sums = x.rows * x.columns / team * np.where(x.planes > 1, 2, 1)
     registers = np.maximum(sums + np.where(x.stages > 1, _LOOP_REGISTERS, _WARP_REGISTERS), 40)
-    return np.maximum(np.minimum(_SHARED // shared, _REGISTERS // (team * x.split * registers)), 1)
+    fit = np.minimum(_SHARED // shared, _REGISTERS // (team * x.split * registers))
+    return np.maximum(np.minimum(fit, np.minimum(_THREADS // (team * x.split), _BLOCKS)), 1)
 
 
 # plans and their problem as the model sees them: numbers, many plans side by side ---------------------------

@@ -38,6 +38,8 @@ _MOST_BY_TMA = 128
 #: Bytes of an operand up to which L2 gives up first what is read once, by whether its rows begin at multiples
 #: of 128 bytes: two stages read a line that lies in two rows of boxes.
 _MOST_READ_ONCE = {True: 5 * GPUS["sm_90a"].l2_bytes, False: 2 * GPUS["sm_90a"].l2_bytes}
+#: Bytes of a row and of an operand from which on L2 reads 256 bytes of it at once.
+_LEAST_PROMOTED_ROW, _LEAST_PROMOTED = 512, 16_000_000
 
 
 def grid(traits: Traits, m: int, n: int, batch: int, at_once: int) -> tuple[int, int, int]:
@@ -129,6 +131,21 @@ def cache_hints(traits: Traits, problem: Problem) -> str:
     return hints
 
 
+def _is_promoted(problem: Problem, name: str) -> bool:
+    """Return whether L2 reads 256 bytes of an operand at once: those that the next stages ask for.
+
+    Where rows along K do not begin at multiples of 128 bytes, each 128 bytes of a stage lie in two lines, and
+    memory would be asked for parts of lines. On an H200 products that are bound by such an operand run at
+    1.03 to 1.23 times the speed; rows that are short, or lie along M or N, gain nothing or lose 2 %.
+    """
+    operand, lines = (problem.a, problem.m) if name == "A" else (problem.b, problem.n)
+    size = operand.dtype.word_bits // 8
+    matrices = max(problem.experts if name == "B" else 0, problem.batch if operand.batch_stride else 1)
+    whole = lines * problem.k * size * matrices
+    long = problem.k * size >= _LEAST_PROMOTED_ROW and whole >= _LEAST_PROMOTED
+    return operand.k_major and operand.leading * size % LINE != 0 and long
+
+
 def kernel(problem: Problem, plan: Plan) -> Kernel:
     """Return the kernel of a plan, cached by what is compiled in."""
     return compiled(traits_of(oriented(problem, plan), plan))
@@ -166,7 +183,9 @@ def _products(problem: Problem, plan: Plan, pointers: Pointers, multiprocessors:
         a = arguments["A"] if pointers.a.ndim == 3 else batch_of_one(arguments["A"])
         arguments["A"] = a[:1] if T.repeats(T.problem.a) else a
     blocks = grid(T, problem.m, problem.n, problem.batch, at_once)
-    return launch(compiled(T)[blocks, T.threads, SharedMemory(T).total], arguments, overlap=T.after_copy)
+    configured = compiled(T)[blocks, T.threads, SharedMemory(T).total]
+    promoted = [name for name in "AB" if _is_promoted(problem, name)]
+    return launch(configured, arguments, T.after_copy, promoted)
 
 
 def _reduction(problem: Problem, plan: Plan, pointers: Pointers) -> Launch:

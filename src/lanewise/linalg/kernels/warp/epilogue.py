@@ -93,18 +93,34 @@ def put_results(T, acc, results, tile, own, M, N, given):
 @lw.device
 def store(T, acc, matrix, leading, row, column, M, N, given):
     """Store the sums of a warp, whose part of the tile begins at a row and a column."""
-    mma = T.mma
-    together = T.problem.out.alignment * 8 >= 2 * T.out.bits
-    leading = lw.assume(leading, multiple_of=2) if together else leading
     for i in range(len(acc)):
         for j in range(len(acc[i])):
-            values = acc[i][j]
-            for first in range(0, len(values), 2):
-                r, c = values.element(first)
-                r, c = row + i * mma.m + r, column + j * mma.n + c
-                pair = [finished_sum(T, given, values[first + n], r, c + n, M, N) for n in range(2)]
-                place = matrix + r.to(lw.i64) * leading + c
-                store_pair(T, place, pair, (r < M) & (c < N), (r < M) & (c + 1 < N), together)
+            place = row + i * T.mma.m, column + j * T.mma.n
+            store_fragment(T, acc[i][j], matrix, leading, *place, M, N, given)
+
+
+@lw.device
+def store_owned(T, part, matrix, leading, row, column, M, N, given):
+    """Store the sums of a warp's part of the tile that a block of a cluster owns."""
+    (sums, first, is_owner), across = part, T.warp[1] // T.mma.n
+    if is_owner:
+        for number in range(len(sums)):
+            i, j = (first + number) // across, (first + number) % across
+            place = row + i * T.mma.m, column + j * T.mma.n
+            store_fragment(T, sums[number], matrix, leading, *place, M, N, given)
+
+
+@lw.device
+def store_fragment(T, values, matrix, leading, row, column, M, N, given):
+    """Store a fragment of sums that begins at a row and a column."""
+    together = T.problem.out.alignment * 8 >= 2 * T.out.bits
+    leading = lw.assume(leading, multiple_of=2) if together else leading
+    for first in range(0, len(values), 2):
+        r, c = values.element(first)
+        r, c = row + r, column + c
+        pair = [finished_sum(T, given, values[first + n], r, c + n, M, N) for n in range(2)]
+        place = matrix + r.to(lw.i64) * leading + c
+        store_pair(T, place, pair, (r < M) & (c < N), (r < M) & (c + 1 < N), together)
 
 
 @lw.device

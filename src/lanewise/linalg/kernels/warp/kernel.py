@@ -1,8 +1,8 @@
 """The kernel of the mma.sync family: tiles by cp.async, fragments by ldmatrix, sums in registers.
 
-A block computes one tile of the result. Its warps each own a part of the tile; while they multiply one step
-along K, ldmatrix brings the fragments of the next, and cp.async the tiles some stages ahead. Turing has no
-cp.async: there each tile passes through registers.
+A block computes one tile of the result, or its sums over a part of K. Its warps each own a part of the tile;
+while they multiply one step along K, ldmatrix brings the fragments of the next, and cp.async the tiles some
+stages ahead. Turing has no cp.async: there each tile passes through registers.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from lanewise import lang as lw
 from lanewise.formats import f32, tf32
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.lang.trace.scalar import Scalar
-from lanewise.layout import Layout
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
-from lanewise.linalg.kernels.warp.epilogue import store, store_lines
+from lanewise.linalg.kernels.warp.epilogue import store, store_lines, store_owned
+from lanewise.linalg.kernels.warp.split_k import ClusterExchange, added_parts, part_of_k, wait_for_cluster
 from lanewise.linalg.kernels.warp.tiles import LANES, fragment, share_out, split_fragments
 from lanewise.linalg.kernels.warp.traits import WarpTraits
 from lanewise.linalg.sum_order import plane_products
@@ -39,9 +39,9 @@ def compiled(T: WarpTraits) -> Kernel:
     of_a = lw.Ptr[T.a, T.problem.a.alignment]
     of_b = lw.Ptr[T.b, T.problem.b.alignment]
     of_out = lw.Ptr[T.out, T.problem.out.alignment]
-    wide = T.wide
+    wide, groups = T.wide, T.plan.groups
 
-    @lw.kernel(max_threads=T.threads)
+    @lw.kernel(max_threads=T.threads, cluster=groups if groups > 1 else None)
     def by_warps(
         A: of_a, B: of_b, Out: of_out,
         M: lw.i32, N: lw.i32, K: lw.i32,
@@ -54,12 +54,16 @@ def compiled(T: WarpTraits) -> Kernel:
         M, N, K = (lw.assume(size, nonnegative=True) for size in (M, N, K))
         lda, ldb = lw.assume(lda, multiple_of=width_a), lw.assume(ldb, multiple_of=width_b)
         batch_a, batch_b = lw.assume(batch_a, multiple_of=width_a), lw.assume(batch_b, multiple_of=width_b)
-        row, column, matrix = lw.block_idx.x, lw.block_idx.y, lw.block_idx.z
+        exchange = ClusterExchange(T) if groups > 1 else None
+        if exchange is not None:
+            exchange.begin()
+        row, column, matrix = lw.block_idx.x // groups, lw.block_idx.y, lw.block_idx.z
         if not T.one_group:
-            row, column = in_groups(lw.block_idx.x, lw.cdiv(M, bm), lw.cdiv(N, bn), T.plan.group)
+            row, column = in_groups(row, lw.cdiv(M, bm), lw.cdiv(N, bn), T.plan.group)
             matrix = lw.block_idx.y
         row, column, batch = row * bm, column * bn, matrix.to(lw.i64)
-        team, start, length = part_of_k(T, K)
+        team = lw.thread_idx.x // T.team if T.plan.split > 1 else lw.i32(0)
+        start, length = part_of_k(T, K, team)
         warp = lw.thread_idx.x % T.team // LANES
         own_row, own_column = warp % (bm // wm) * wm, warp // (bm // wm) * wn
         sA = tile_a.array(T.all_stages, 0)
@@ -80,6 +84,7 @@ def compiled(T: WarpTraits) -> Kernel:
             )
         ]  # fmt: skip
         acc = mainloop(T, copies, (sA, sB), (own_row, own_column), team, length)
+        wait_for_cluster(T)
         if T.plan.split > 1:
             lw.syncthreads()  # all warps have left the operands' tiles
             acc = added_parts(T, acc, team, lw.syncthreads)
@@ -89,22 +94,16 @@ def compiled(T: WarpTraits) -> Kernel:
             folded_rows=folded_rows,
         )  # fmt: skip
         matrix = Out + batch * batch_out
-        if T.stages_results:
+        if exchange is not None:
+            if team == 0:
+                part = exchange.added([tile for row_of_tiles in acc for tile in row_of_tiles])
+                store_owned(T, part, matrix, ldo, row + own_row, column + own_column, M, N, given)
+        elif T.stages_results:
             store_lines(T, acc, matrix, ldo, (row, column), (own_row, own_column), M, N, given)
         elif team == 0:
             store(T, acc, matrix, ldo, row + own_row, column + own_column, M, N, given)
 
     return by_warps
-
-
-def part_of_k(T: WarpTraits, K) -> tuple[Scalar, Scalar, Scalar]:
-    """Return which part of K a warp sums, where it begins, and how long the parts are: all but the last."""
-    if T.plan.split == 1:
-        return lw.i32(0), lw.i32(0), K
-    step = T.plan.tile[2]
-    team = lw.thread_idx.x // T.team
-    length = lw.cdiv(lw.cdiv(K, step), T.plan.split) * step
-    return team, team * length, length
 
 
 @lw.device
@@ -127,30 +126,6 @@ def multiplied(T, a, b, total):
     for i in range(len(total)):
         total[i] = total[i] + part[i]
     return total
-
-
-@lw.device
-def added_parts(T, acc, team, meet, offset=0):
-    """Return the sums of all parts of K, added in order, for the warps that have the first part.
-
-    They pass through shared memory from an offset on; `meet` waits for all who sum.
-    """
-    parts, flat = T.plan.split - 1, [tile for row in acc for tile in row]
-    per_tile = len(flat[0])
-    layout = Layout((T.team, len(flat) * per_tile, parts), (1, T.team, T.team * len(flat) * per_tile))
-    sums = lw.dynamic_shared(T.problem.sums, layout, offset=offset)
-    thread = lw.thread_idx.x % T.team
-    if team > 0:
-        for i in range(len(flat)):
-            for j in range(per_tile):
-                sums[thread, i * per_tile + j, team - 1] = flat[i][j]
-    meet()
-    if team == 0:
-        for part in range(parts):
-            for i in range(len(flat)):
-                for j in range(per_tile):
-                    flat[i][j] = flat[i][j] + sums[thread, i * per_tile + j, part]
-    return acc
 
 
 @lw.device

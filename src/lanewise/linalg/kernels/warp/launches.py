@@ -40,10 +40,8 @@ def workspace_bytes(problem: Problem, plan: Plan) -> int:
 def launches(
     problem: Problem, plan: Plan, pointers: Pointers, multiprocessors: int | None = None
 ) -> list[Launch]:
-    """Return the one launch of a plan; each block computes one tile, on any number of multiprocessors.
-
-    Of products that are streamed, the blocks of a cluster may share a tile.
-    """
+    """Return the one launch of a plan; each block computes one tile, on any number of multiprocessors, or
+    some blocks of a cluster share one."""
     problem, pointers = oriented_launch(problem, plan, pointers)
     traits = traits_of(problem, plan)
     rows, columns = -(-problem.m // traits.plan.tile[0]), -(-problem.n // traits.plan.tile[1])
@@ -55,10 +53,11 @@ def launches(
         threads = WARPGROUP + traits.threads
         configured = f64_by_tma.compiled(traits)[tiles, threads, traits.shared_bytes]
     elif traits.streams:
-        clusters = (tiles * plan.groups, problem.batch)
-        configured = streaming.compiled(traits)[clusters, traits.threads, traits.shared_bytes]
+        grid = (tiles * plan.groups, problem.batch, 1)
+        configured = streaming.compiled(traits)[grid, traits.threads, traits.shared_bytes]
     else:
         one_group = rows <= plan.group and max(columns, problem.batch) <= min(LARGEST_GRID[1:])
         grid = (rows, columns, problem.batch) if one_group else (tiles, problem.batch, 1)
+        grid = (grid[0] * plan.groups, *grid[1:])
         configured = compiled(replace(traits, one_group=one_group))[grid, traits.threads, traits.shared_bytes]
     return [launch(configured, arguments)]

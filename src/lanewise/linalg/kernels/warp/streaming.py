@@ -17,7 +17,6 @@ part of the tile, and gets the sums of this part from all of them.
 from __future__ import annotations
 
 from functools import cache, partial
-from math import gcd
 
 from lanewise import lang as lw
 from lanewise.formats import f32
@@ -27,7 +26,8 @@ from lanewise.layout import Layout
 from lanewise.linalg.kernels.copies.chunks import CHUNK, moved_down
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues, rounded
 from lanewise.linalg.kernels.warp.epilogue import finished_sum
-from lanewise.linalg.kernels.warp.kernel import added_parts, in_groups
+from lanewise.linalg.kernels.warp.kernel import in_groups
+from lanewise.linalg.kernels.warp.split_k import ClusterExchange, added_parts, part_of_k, wait_for_cluster
 from lanewise.linalg.kernels.warp.tiles import LANES
 from lanewise.linalg.kernels.warp.traits import ASKING, WarpTraits
 
@@ -80,11 +80,11 @@ def compiled(T: WarpTraits) -> Kernel:
         if lw.thread_idx.x >= consumers:
             lane = lw.thread_idx.x - consumers
             team, lane = lane // ASKING, lane % ASKING
-            produce(T, (a, b), (full, empty), (team, lane), *part_of_k(T, K, team))
+            produce(T, (a, b), (full, empty), (team, lane), *ends_of_part(T, K, team))
             wait_for_cluster(T)
         else:
             team = lw.thread_idx.x // T.team
-            start, end = part_of_k(T, K, team)
+            start, end = ends_of_part(T, K, team)
             acc = multiply(T, a, b, (full, empty), team, start, end)
             wait_for_cluster(T)
             if T.plan.split > 1:
@@ -318,14 +318,10 @@ def store_granule(target, place, start, end) -> None:
     lw.fence_proxy_async()  # the copy of a later stage writes here
 
 
-def part_of_k(T: WarpTraits, K, team):
+def ends_of_part(T: WarpTraits, K, team):
     """Return where the part of K begins and ends that a team sums."""
-    step, parts = T.plan.tile[2], T.plan.split * T.plan.groups
-    if parts == 1:
-        return lw.i32(0), K
-    part = team + lw.cluster.rank() * T.plan.split if T.plan.groups > 1 else team
-    length = lw.cdiv(lw.cdiv(K, step), parts) * step
-    return lw.min(part * length, K), lw.min((part + 1) * length, K)
+    start, length = part_of_k(T, K, team)
+    return lw.min(start, K), lw.min(start + length, K)
 
 
 @lw.device
@@ -412,65 +408,6 @@ def added(T, a, b, acc):
         for j in range(len(b)):
             acc[i][j] = T.mma(a[i], b[j], acc[i][j])
     return acc
-
-
-@lw.device
-def wait_for_cluster(T) -> None:
-    """Wait until all blocks of the cluster have begun: others may write to their shared memory then."""
-    if T.plan.groups > 1:
-        lw.syncwarp()
-        lw.cluster.wait()
-
-
-class ClusterExchange:
-    """How the blocks of a cluster, each of which has summed a part of K, add their sums of a tile.
-
-    Each block owns an equal part of each warp's sums: some of its fragments, and of those, if there are fewer
-    fragments than blocks, the ones in some lanes. All warps write their sums to the shared memory of the
-    owners and arrive there at an mbarrier. The owner adds them in order. Nobody reads or writes the shared
-    memory of a block that has left: a block waits for all that is sent to it.
-    """
-
-    def __init__(self, traits: WarpTraits) -> None:
-        T = self.traits = traits
-        groups, (wm, wn) = T.plan.groups, T.warp
-        fragments, self.values = wm // T.mma.m * (wn // T.mma.n), T.mma.m * T.mma.n // LANES
-        #: Owners of different fragments, and of different lanes of the same ones; what each of them owns.
-        self.shares = gcd(fragments, groups)
-        self.lane_shares = groups // self.shares
-        self.fragments, self.lanes = fragments // self.shares, LANES // self.lane_shares
-        sizes = (self.values, self.lanes, T.team // LANES, self.fragments, groups)
-        offset = T.shared_bytes - T.exchange_bytes
-        self.sums = lw.dynamic_shared(T.problem.sums, Layout(sizes), offset=offset)
-        self.ready = lw.mbarrier(T.team // LANES)
-
-    def init(self) -> None:
-        """Prepare the barriers: an arrival from each block."""
-        self.ready.init(self.traits.plan.groups)
-
-    @lw.device
-    def added(self, sent):
-        """Return the fragments that the block owns with all blocks' sums, the number of the first of them,
-        and whether this lane has any of them; `sent` are the block's own sums of the tile."""
-        T, rank, lane, warp = self.traits, lw.cluster.rank(), lw.lane_id(), lw.thread_idx.x // LANES
-        share, within = lane // self.lanes, lane % self.lanes
-        for number in range(len(sent)):
-            place = self.sums.ptr(0, within, warp, number % self.fragments, rank)
-            owner = number // self.fragments * self.lane_shares + share
-            lw.cluster.map(place, owner).store([sent[number][i] for i in range(self.values)])
-        lw.syncwarp()
-        if lane < T.plan.groups:
-            self.ready[warp].remote(lane).arrive()
-        self.ready[warp].wait(0, scope="cluster")
-        totals = []
-        for number in range(self.fragments):
-            total = T.mma.zeros()
-            for group in range(T.plan.groups):
-                more = self.sums.ptr(0, within, warp, number, group).load(self.values)
-                for i in range(self.values):
-                    total[i] = total[i] + more[i] if group else more[i]
-            totals.append(total)
-        return totals, rank // self.lane_shares * self.fragments, rank % self.lane_shares == share
 
 
 @lw.device

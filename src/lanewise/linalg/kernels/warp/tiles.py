@@ -23,6 +23,8 @@ from lanewise.linalg.sum_order import SPLIT_PARTS
 LANES = 32
 #: Bytes of a row of an 8×8 matrix, and of the widest copy; those of the narrowest that cp.async makes.
 PIECE, _WORD = 16, 4
+#: Bytes of K up to which it is short.
+_SHORT = 32
 #: Bits of an f32 that a tf32 lacks, and its NaN.
 TF32_LOST, TF32_NAN = 13, 0x7FFFE000
 
@@ -55,6 +57,12 @@ class TileShape:
     def elements(self) -> int:
         """Elements of the tile."""
         return self.length * self.depth
+
+    @property
+    def cache(self) -> str:
+        """Where copies of 16 bytes are kept: where K is short, all blocks of a multiprocessor read the same few
+        lines, and wait for L2 if the multiprocessor's own cache does not have them."""
+        return "ca" if self.depth * self.size <= _SHORT else "cg"
 
     def width(self, alignment: int) -> int:
         """Elements that a copy may move at once, of addresses and rows that are so many bytes apart."""
@@ -149,10 +157,13 @@ class Copy:
             if self.shifted is not None:
                 array, behind = self.shifted
                 is_last = self.column + self.width == self.tile.columns
-                copy_granules(target, behind.ptr(row, 0, stage), source, left, self.tile.size, array, is_last)
+                behind_row = behind.ptr(row, 0, stage)
+                copy_granules(self.tile, target, behind_row, source, left, array, is_last)
             elif self.asynchronous and size >= _WORD:
                 bytes_ = lw.max(lw.min(left, self.width), 0) * self.tile.size
-                lw.cp_async(target, source, size, src_bytes=bytes_)
+                lw.cp_async(
+                    target, source, size, src_bytes=bytes_, cache=self.tile.cache if size == PIECE else ""
+                )
             else:
                 waiting.append(load_or_zero(source, self.width, left))
         return waiting
@@ -193,20 +204,20 @@ def _words(place) -> Pointer:
 
 
 @lw.device
-def copy_granules(target, behind, source, left, size: int, array, is_last) -> None:
+def copy_granules(tile: TileShape, target, behind, source, left, array, is_last) -> None:
     """Begin to copy the 16 bytes at a multiple of 16 in which a piece begins; for the last of a row, the next
     as well.
 
     What lies behind the end of the row becomes zero. Where the 16 bytes begin before the array, its elements
     are stored one by one.
     """
-    address = source.address.to(lw.u64)
+    size, address = tile.size, source.address.to(lw.u64)
     start = address >> 4 << 4
     bytes_ = left * size + (address - start).to(lw.i32)
     place = lw.pointer(start, u32, "global", PIECE)
     to = _words(target)
     if start >= array.address.to(lw.u64):
-        lw.cp_async(to, place, PIECE, src_bytes=lw.max(lw.min(bytes_, PIECE), 0))
+        lw.cp_async(to, place, PIECE, src_bytes=lw.max(lw.min(bytes_, PIECE), 0), cache=tile.cache)
     else:
         kind = u16 if size == 2 else u8
         into, bits = lw.pointer(to.address, kind, "shared", size), lw.pointer(start, kind, "global", size)
@@ -216,7 +227,8 @@ def copy_granules(target, behind, source, left, size: int, array, is_last) -> No
                 value = bits[i]
             into[i] = value
     if is_last:
-        lw.cp_async(_words(behind), place + 4, PIECE, src_bytes=lw.max(lw.min(bytes_ - PIECE, PIECE), 0))
+        more = lw.max(lw.min(bytes_ - PIECE, PIECE), 0)
+        lw.cp_async(_words(behind), place + 4, PIECE, src_bytes=more, cache=tile.cache)
 
 
 def share_out(

@@ -26,8 +26,8 @@ _F64_STEP = 8
 _PADDING, _MOST_RESULT_BYTES = 8, 40_960
 #: Threads of a team that ask for what it streams.
 ASKING = 2 * LANES
-#: Bytes of a sum of which K may be split; blocks of a cluster that share the K of a product that is streamed.
-_SUM_BYTES, STREAMED_GROUPS = 4, (1, 2, 4, 8)
+#: Bytes of a sum of which K may be split; blocks of a cluster that may share a tile's K.
+_SUM_BYTES, BLOCKS_OF_K = 4, (1, 2, 4, 8)
 
 
 @dataclass(frozen=True)
@@ -166,6 +166,8 @@ class WarpTraits(TileTraits):
         """Whether results go through shared memory: where this takes little more of it than the operands."""
         if self.by_tma or self.out.bits not in (16, 32) or self.plan.tile[1] <= self.mma.n:
             return False
+        if self.plan.groups > 1:  # a block has some of each warp's sums
+            return False
         return self._result_bytes <= max(self.stage_bytes, _MOST_RESULT_BYTES)
 
     @property
@@ -178,7 +180,8 @@ class WarpTraits(TileTraits):
         parts = self.plan.tile[0] * self.plan.tile[1] * (self.plan.split - 1) * _SUM_BYTES
         if self.streams:
             return self.all_stages * self.streamed_bytes + parts + self.exchange_bytes
-        return max(self.stage_bytes, parts, self._result_bytes if self.stages_results else 0)
+        own = max(self.stage_bytes, parts, self._result_bytes if self.stages_results else 0)
+        return -(-own // PIECE) * PIECE + self.exchange_bytes
 
     @property
     def exchange_bytes(self) -> int:
@@ -220,6 +223,8 @@ class WarpTraits(TileTraits):
             return f"{bk} elements of K are not those of {mma.text}, whose sums of split f32 are promoted"
         if self.shared_bytes > most:
             return f"they take {self.shared_bytes} bytes of shared memory; {self.plan.arch} has {most}"
+        if self.plan.groups not in BLOCKS_OF_K or (self.plan.groups > 1 and self.plan.arch != "sm_90a"):
+            return f"{self.plan.groups} groups of K: the 2, 4 or 8 blocks of a cluster share it, on sm_90a"
         if self.threads > MOST_THREADS:
             return f"it takes {self.threads} threads; a block has at most {MOST_THREADS}"
         return ""
@@ -238,8 +243,6 @@ class WarpTraits(TileTraits):
         kinds = self.a.bits, self.b.bits, self.problem.sums.bits
         if kinds != (16, 16, 32) or self.planes > 1 or self.plan.arch != "sm_90a":
             return "products of 16-bit types with sums of f32 are streamed, on sm_90a"
-        if self.plan.groups not in STREAMED_GROUPS:
-            return f"{self.plan.groups} groups of K; the blocks of a cluster have 2, 4 or 8"
         return "" if self.bm != self.bn else "one side of a tile that is streamed has to be longer"
 
 
@@ -249,16 +252,17 @@ def traits_of(problem: Problem, plan: Plan) -> WarpTraits:
         raise LanewiseError(
             "plans of family 'warp' have no sums promoted along K; those of 'warpgroup' have, on sm_90a"
         )
-    has_groups = plan.groups > 1 and plan.schedule != "streaming"
-    if has_groups or (plan.split > 1 and (problem.sums.bits != 32 or plan.tile == TILE_BY_TMA)):
+    parts = plan.split * plan.groups
+    if parts > 1 and (problem.sums.bits != 32 or plan.tile == TILE_BY_TMA):
         raise LanewiseError(
-            "plans of family 'warp' split K among the warps of a block, for sums of 32 bits: "
+            "plans of family 'warp' split K among warps and the blocks of a cluster, for sums of 32 bits: "
             f"split={plan.split}, groups={plan.groups}, sums={problem.sums.name}"
         )
-    if plan.stages == 1 and problem.k > plan.tile[2] and plan.schedule != "streaming":
+    if plan.stages == 1 and problem.k > plan.tile[2] * parts and plan.schedule != "streaming":
         raise LanewiseError(
-            f"plans of family 'warp' with one stage have all of K in it: K is {problem.k}, a stage has "
-            f"{plan.tile[2]} of it; take two stages, of which one is loaded while the other is multiplied"
+            f"plans of family 'warp' with one stage have all of K in it: K is {problem.k}, the stages of "
+            f"{parts} parts have {plan.tile[2] * parts} of it; take two stages, of which one is loaded while "
+            "the other is multiplied"
         )
     if plan.l2:
         raise LanewiseError(f"plans of family 'warp' tell L2 nothing: l2={plan.l2!r}")
