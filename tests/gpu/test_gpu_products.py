@@ -16,9 +16,9 @@ from lanewise.linalg.kernels.hopper import launches as hopper
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Epilogue
 from linalg.hopper_products import plan, product
+from linalg.shared_k_cases import CASES as SHARED_K
+from linalg.shared_k_cases import operands
 from linalg.split_sums import in_parts
-from linalg.streaming_cases import CASES as STREAMED
-from linalg.streaming_cases import operands
 from linalg.warpgroup_cases import CASES, rounded
 
 pytestmark = pytest.mark.gpu
@@ -66,8 +66,8 @@ def same(result: Any, wanted: Any) -> bool:
     return np.array_equal(found.reshape(-1), np.ascontiguousarray(wanted).view(np.uint8).reshape(-1))
 
 
-@pytest.mark.parametrize("name", STREAMED)
-def test_streamed_matrices(name: str) -> None:
+@pytest.mark.parametrize("name", SHARED_K)
+def test_k_that_blocks_share(name: str) -> None:
     """Arrays that begin at any element: the bits of the plan's order of sums."""
 
     def beside(array: Any, begin: int) -> Any:
@@ -81,7 +81,7 @@ def test_streamed_matrices(name: str) -> None:
     for dtype in (np.float16, bf16.dtype):
         for batch in ((), (3,)):
             a, b, chosen = operands(name, dtype, batch)
-            given = [beside(array, begin) for array, begin in zip((a, b), STREAMED[name][-1], strict=True)]
+            given = [beside(array, begin) for array, begin in zip((a, b), SHARED_K[name][-1], strict=True)]
             assert same(lw.matmul(*given, plan=chosen), lw.matmul(a, b, plan=chosen))
 
 

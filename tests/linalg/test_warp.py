@@ -76,7 +76,9 @@ CASES = {
     "f32, one stage for each part": case(
         "sm_90a", np.float32, (4, 30, 250), (16, 64, 16), split=4, groups=4, stages=1, turn_a=True
     ),
-    "tf32, blocks share K": case("sm_90a", np.float32, (20, 40, 301), (32, 32, 32), groups=2, precision="tf32"),
+    "tf32, blocks share K": case(
+        "sm_90a", np.float32, (20, 40, 301), (32, 32, 32), groups=2, precision="tf32"
+    ),
     "f32": case("sm_90a", np.float32, (33, 41, 50), (32, 32, 16), turn_b=True),
     "f32 in parts": case("sm_90a", np.float32, (2, 5, 70, 101), (16, 64, 16), turn_a=True, split=2),
     "f32, columns contiguous": case("sm_80", np.float32, (72, 40, 40), (64, 64, 16), turn_out=True),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lanewise.errors import LanewiseError
 
 FAMILIES = ("warpgroup", "sparse", "warp", "blackwell")
-SCHEDULES = ("cooperative", "pingpong", "by turns", "one tile", "streaming", "persistent")
+SCHEDULES = ("cooperative", "pingpong", "by turns", "one tile", "persistent")
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Plan:
     copy_b: bool = False
     #: How many clusters (of `split` parts each) share a tile's K: the sums of each are added in order through
     #: a workspace. K has split · groups parts then; parts of a group are added first, then the groups. Groups
-    #: of schedule "streaming" are the 2, 4 or 8 blocks of one cluster: they need no workspace.
+    #: of family "warp" are the 2, 4 or 8 blocks of one cluster: they need no workspace.
     groups: int = 1
     #: How many of a tile's last stages a warpgroup leaves until the one before it has multiplied them, so
     #: that it multiplies while that one stores; 0 leaves the number to the kernel. It changes no bits.

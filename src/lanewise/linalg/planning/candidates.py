@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -26,13 +25,12 @@ from lanewise.linalg.kernels.hopper.traits import (
     WIDEST,
     WIDEST_PROMOTED,
 )
-from lanewise.linalg.kernels.warp.traits import BLOCKS_OF_K, traits_of
+from lanewise.linalg.kernels.warp.traits import BLOCKS_OF_K
 from lanewise.linalg.operand_copies import can_be_shifted, needs_copy, needs_transpose
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.planning.model import (
-    DEEP,
     H200,
     LARGEST_CLUSTER,
     LINE,
@@ -72,24 +70,15 @@ _LARGEST_PINGPONG = 6
 #: Which of two candidates comes first if the model expects the same of them: the last of these counts most.
 _ORDER_OF_TIES = ("swap", "gather", "groups", "split", "along", "across", "columns", "rows")
 #: Tiles of the mma.sync kernels, bytes of their steps of K, stages of small and of large tiles, and into how
-#: many parts K is cut; the largest K, in bytes, and the most rows or columns of products that are tried with
-#: them though nothing had to be copied.
+#: many parts K is cut; the largest K, in bytes, the most rows or columns, and the most results of products
+#: that are tried with them though nothing had to be copied.
 _WARP_TILES = (
     (16, 8), (16, 64), (64, 8), (128, 8), (32, 32), (64, 64), (128, 64), (64, 128), (128, 128), (32, 256)
 )  # fmt: skip
 _WARP_STEPS, _WARP_STAGES, _WARP_SPLITS = (32, 64, 128), (4, 3), (1, 2, 4, 8)
 #: Bytes of longer steps, each of which is all of K: nothing is loaded behind its end, and no loop is needed.
 _WHOLE_STEPS = (256, 512)
-_THIN, _FEW_ROWS = 256, 16
-#: Of a product that is streamed: rows of the long matrix in a tile, and elements of K in a stage (the most of
-#: them in the second case), if it lies along M or N, and along K; rows of the other in a tile if it is A, and
-#: columns if it is B; the most rows or columns that it has, and the shortest K.
-_STREAMED_LONG, _STREAMED_STEPS = ((128, 256), (32, 64)), ((32, 64), (144, 272))
-_STREAMED_FEW, _MOST_FEW, _LEAST_STREAMED = ((16, 32), (8, 16, 32)), 32, 64
-#: Blocks of a multiprocessor that are tried, bytes of shared memory of each beside its stages; the most
-#: stages and threads; the fewest steps of K of a part.
-_MOST_AT_ONCE, _OF_BLOCK, _MOST_STREAMED_STAGES, _MOST_STREAMING = 4, 3072, 8, 768
-_LEAST_STREAMED_STEPS = 2
+_THIN, _FEW_ROWS, _FEW_RESULTS = 256, 16, 1 << 17
 #: Bytes of a copy by cp.async; K of a step of f32 that is split into bf16.
 _PIECE, _SPLIT_STEP = 16, 16
 #: The most tiles whose K is cut into parts that warps of one block sum.
@@ -134,11 +123,9 @@ class Ranked:
         of = {name: int(values[place]) for name, values in self.choices.items()}
         if of["warp"]:
             tile, stages = (of["rows"], of["columns"], of["step"]), of["stages"]
-            schedule = "streaming" if of["streams"] else "one tile"
             return Plan(
-                "warp", ARCH, tile, stages, split=of["split"], schedule=schedule, swap=bool(of["swap"]),
-                groups=of["groups"],
-            )  # fmt: skip
+                "warp", ARCH, tile, stages, split=of["split"], schedule="one tile", groups=of["groups"]
+            )
         schedule = "by turns" if of["by_turns"] else ("pingpong" if of["pingpong"] else "cooperative")
         return Plan(
             "warpgroup", ARCH, (of["rows"], of["columns"], self.step), of["stages"],
@@ -176,7 +163,6 @@ def ranked(
     is_invariant = problem.batch_invariant or most_groups is not None
     if forced in (None, (1, 1)) and _suits_warps(problem) and not (is_invariant and planes_of(problem) > 1):
         plans = warp_plans(problem, may_cut and problem.sums.bits == 32)
-        plans += streaming_plans(problem, may_cut)
         parts += [_warp_choices(plans)] if plans else []
     return Ranked(problem, {name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
@@ -192,27 +178,21 @@ def warp_plans(problem: Problem, cuts: bool = True) -> list[Plan]:
         return []
     if problem.a.dtype.name in ("e4m3", "e5m2") or min(problem.sums.bits, problem.out.dtype.bits * 2) == 16:
         return []
-    plans = []
-    most_in_parts = ROWS**2 // (4 if planes_of(problem) > 1 else 1)
+    plans, is_split = [], planes_of(problem) > 1
+    most, most_in_parts = (2 * ROWS**2, ROWS**2 // 4) if is_split else (4 * ROWS**2, ROWS**2)
+    size = _SUM_BYTES if is_split else element_bytes(problem)
     for rows, columns in _WARP_TILES:
-        if problem.b.dtype.word_bits * columns < 8 * _PIECE and not problem.b.k_major:
-            continue  # lines of a tile that are shorter than a copy
+        if rows * columns > most:  # sums of split f32 and their totals do not fit into the registers
+            continue
+        if columns * size < _PIECE and not problem.b.k_major:  # lines shorter than a copy
+            continue
         tiles = -(-problem.m // rows) * -(-problem.n // columns) * problem.batch
         for split, groups in _warp_cuts(tiles) if cuts and rows * columns <= most_in_parts else [(1, 1)]:
-            plans += [
-                Plan(
-                    "warp",
-                    ARCH,
-                    (rows, columns, step),
-                    stages,
-                    split=split,
-                    groups=groups,
-                    schedule="one tile",
-                )
-                for step, stages in _warp_steps(problem, rows + columns > 2 * ROWS, split * groups)
-            ]
-    if planes_of(problem) > 1:  # sums and totals of the largest do not fit into the registers
-        plans = [plan for plan in plans if plan.tile[0] * plan.tile[1] <= 2 * ROWS**2]
+            for step, stages in _warp_steps(problem, size, rows + columns > 2 * ROWS, split * groups):
+                tile = (rows, columns, step)
+                if split * stages * (rows + columns) * step * size <= MOST_SHARED:
+                    plan = Plan("warp", ARCH, tile, stages, split=split, groups=groups, schedule="one tile")
+                    plans.append(plan)
     return plans
 
 
@@ -229,15 +209,12 @@ def _warp_cuts(tiles: int) -> list[tuple[int, int]]:
     ]
 
 
-def _warp_steps(problem: Problem, is_large: bool, parts: int) -> list[tuple[int, int]]:
+def _warp_steps(problem: Problem, size: int, is_large: bool, parts: int) -> list[tuple[int, int]]:
     """Return steps of K of mma.sync kernels, in elements, and stages, if K is cut into so many parts.
 
     No more than half of the parts are empty, and parts of several steps have some.
     """
-    size = element_bytes(problem)
-    steps: tuple[int, ...] = _WARP_STEPS
-    if planes_of(problem) > 1:
-        size, steps = _SUM_BYTES, (_SPLIT_STEP * _SUM_BYTES,)
+    steps = (_SPLIT_STEP * size,) if planes_of(problem) > 1 else _WARP_STEPS
     depth = -(-problem.k * size // parts)
     last = next((number for number, step in enumerate(steps) if step >= depth), len(steps) - 1)
     tried = steps[max(last - 1, 0) : last + 1]
@@ -250,60 +227,11 @@ def _warp_steps(problem: Problem, is_large: bool, parts: int) -> list[tuple[int,
     return whole + long
 
 
-def streaming_plans(problem: Problem, cuts: bool = True) -> list[Plan]:
-    """Return plans that stream a long matrix of 16-bit numbers, whose rows TMA cannot load, by a few others.
-
-    The sums have the same bits as those of wgmma. Without `cuts`, K is summed in one chain. The blocks of a
-    cluster share a tile's K only if all of them run at the same time.
-    """
-    plan = Plan("warp", ARCH, (64, 8, 64), 1, schedule="streaming")
-    seen = oriented(problem, plan)
-    is_a = seen.m >= seen.n
-    (long, length), (few, count) = ((seen.a, seen.m), (seen.b, seen.n))[:: 1 if is_a else -1]
-    if not _has_streams(problem) or not needs_copy(long, problem.precision) or count > _MOST_FEW:
-        return []
-    width = next(width for width in _STREAMED_FEW[is_a] if width >= count)
-    if not few.k_major and few.leading > width:
-        return []
-    plans = []
-    steps_of_k: tuple[int, ...] = _STREAMED_STEPS[long.k_major]
-    if long.k_major:  # equal ones: of a short last step, as many rows are asked for as of a long one
-        steps_of_k = tuple(-(-problem.k // (-(-problem.k // most) * DEEP)) * DEEP for most in steps_of_k)
-    cut = product(_WARP_SPLITS, BLOCKS_OF_K) if cuts else [(1, 1)]
-    for rows, step, (split, groups) in product(_STREAMED_LONG[long.k_major], steps_of_k, list(cut)):
-        parts = split * groups
-        steps = -(-problem.k // (step * parts))  # of each part
-        if parts > 1 and (steps < _LEAST_STREAMED_STEPS or -(-problem.k // (step * steps)) < parts):
-            continue
-        if rows <= width:
-            continue
-        blocks = -(-length // rows) * problem.batch * groups
-        together = GPUS[ARCH].slots(groups) * groups
-        tile = (rows, width, step) if is_a else (width, rows, step)
-        one = traits_of(seen, replace(plan, tile=tile, split=split, groups=groups))
-        stage = split * one.streamed_bytes
-        least = min(-(-blocks // together), _MOST_AT_ONCE)
-        for at_once in (least, least + 1):
-            room = (MOST_SHARED - one.shared_bytes + stage) // at_once - _OF_BLOCK
-            stages = min(room // stage, steps, _MOST_STREAMED_STAGES)
-            fits = stages >= min(2, steps) and one.threads <= _MOST_STREAMING
-            if fits and (groups == 1 or blocks <= together * at_once):
-                plans.append(replace(one.plan, stages=stages))
-    return list(dict.fromkeys(plans))
-
-
-def _has_streams(problem: Problem) -> bool:
-    """Return whether there are kernels that stream matrices of a problem's types, if K is long enough."""
-    plain = not (problem.promote or problem.experts or problem.precision)
-    kinds = {problem.a.dtype.name, problem.b.dtype.name} <= {"bf16", "f16"}
-    wide = problem.sums.bits == 32 and problem.out.dtype.bits >= 16
-    return plain and kinds and wide and problem.k >= _LEAST_STREAMED
-
-
 def _suits_warps(problem: Problem) -> bool:
     """Return whether mma.sync kernels are worth a look: operands had to be copied, or the product is thin."""
     copied = needs_copy(problem.a, problem.precision) or needs_copy(problem.b, problem.precision)
-    return copied or problem.k * element_bytes(problem) <= _THIN or min(problem.m, problem.n) <= _FEW_ROWS
+    small = min(problem.m, problem.n) <= _FEW_ROWS or problem.m * problem.n * problem.batch <= _FEW_RESULTS
+    return copied or problem.k * element_bytes(problem) <= _THIN or small
 
 
 def _is_chain(problem: Problem) -> bool:
@@ -369,7 +297,7 @@ def _choices(
     twice = (x["rows"] == consumers * ROWS) & (consumers < 3) & (x["columns"] <= _TWICE)
     x["by_turns"] = twice & bool(problem.promote)
     x["swap"] = np.full(len(x["rows"]), swap)
-    x["warp"], x["streams"], x["pingpong"], x["a_in_registers"] = np.zeros((4, len(x["rows"])), int)
+    x["warp"], x["pingpong"], x["a_in_registers"] = np.zeros((3, len(x["rows"])), int)
     x["step"] = np.full(len(x["rows"]), LINE // element_bytes(problem))
     pingpong = _can_pingpong(problem, x)
     x = {name: np.concatenate([values, values[pingpong]]) for name, values in x.items()}

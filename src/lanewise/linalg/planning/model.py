@@ -43,8 +43,6 @@ _LANES, _RESULTS_OF_WARPS = 32, 40_960
 #: Copies of a thread that move 16 bytes to where they belong, up to which no code is waited for: of a step in
 #: a loop, and where there is only one step.
 _COPIES_OF_LOOP, _COPIES_AT_ONCE = 6, 24
-#: Rows of a long matrix that a warp streams, along M or N and along K; K of an instruction.
-STREAMED_ACROSS, STREAMED_ALONG, DEEP = 64, 16, 16
 #: The most blocks of a cluster; how many times its size is doubled, by its size.
 LARGEST_CLUSTER = 8
 _DOUBLINGS = np.array([0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 3.0])
@@ -163,14 +161,14 @@ class Costs:
     #: The mma.sync kernels: a launch, the first loads of a tile, products of bf16 numbers of one
     #: multiprocessor; one copy by a thread, and 16 bytes that it then moves in shared memory; an element of a
     #: fragment that is loaded by itself, an f32 of one that is split into bf16, and a byte of any; a step of
-    #: K beside all that; the sums of another part of K in a block, and those of the other blocks of a cluster,
-    #: for each time that its size doubles; 64 × 64 results, what is added to that if their rows
-    #: begin between multiples of 16 bytes, one result of a narrow tile, and what is added to 64 × 64
-    #: of four bytes, but for those of split f32; what share of the bytes for broken sectors, atoms and lines
-    #: of results comes to theirs; waiting for the code of a copy that moves 16 bytes, for each that a thread
-    #: makes in a step beyond those whose code is held, and that of another copy as a share of it; the
-    #: warps of a multiprocessor up to which their instructions take longer, as few hide their latencies; from
-    #: the request of a step to its arrival, by which the number of stages bounds a loop.
+    #: K beside all that; the sums of another part of K in a block, and of other blocks of a cluster, for each
+    #: time that its size doubles; 64 × 64 results, what is added to that if their rows begin between
+    #: multiples of 16 bytes, one result of a narrow tile, and what is added to 64 × 64 of four bytes, but for
+    #: those of split f32; what share of the bytes for broken sectors, atoms and lines of results comes to
+    #: theirs; waiting for the code of a copy that moves 16 bytes, for each that a thread makes in a step
+    #: beyond those whose code is held, and that of another copy as a share of it; the warps of a
+    #: multiprocessor up to which their instructions take longer, as few hide their latencies; from the
+    #: request of a step to its arrival, by which the number of stages bounds a loop.
     warp_launch: float = 3.68
     warp_first: float = 0.374
     warp_long_epilogue: float = 0.38
@@ -195,24 +193,6 @@ class Costs:
     warp_copy_code: float = 0.143
     warp_enough: float = 5.15
     warp_latency: float = 0.98
-    #: Kernels that stream a long matrix: a launch until the first granules are there; asking for those of one
-    #: row; from a request to its arrival, by which the number of stages bounds them; a stage, for those who
-    #: ask and for those who multiply. Of 16 elements of K, for a warp that has the multiprocessor for itself:
-    #: the instructions, 8 rows of a matrix along K, of one along M or N, and of the other one; and what share
-    #: of that the multiprocessor is busy. Bytes that memory reads beside each row; another part of K in a
-    #: block; an exchange in a cluster, for each time that its size doubles.
-    stream_launch: float = 6.14
-    stream_row: float = 0.00987
-    stream_latency: float = 2.14
-    stream_step: float = 0.00102
-    stream_along: float = 0.00045
-    stream_across: float = 0.0189
-    stream_few: float = 0.0247
-    stream_share: float = 0.233
-    stream_stage: float = 0.397
-    stream_ends: float = 80.7
-    stream_exchange: float = 0.167
-    stream_cluster: float = 0.372
 
 
 H200 = Costs()
@@ -280,7 +260,6 @@ class Case:
     stages: Values
     pingpong: Values
     by_turns: Values
-    streams: Values
     direct: Values
     a_in_registers: Values
     raster: Values
@@ -330,9 +309,6 @@ def expected(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     if not np.any(case.warp):
         return hopper
     warp = _warp(case, costs, gpu)
-    if np.any(case.streams):
-        streaming = _streaming(case, costs, gpu)
-        warp = _parts_of(case.streams > 0, streaming, warp)
     return _parts_of(case.warp > 0, warp, hopper)
 
 
@@ -652,52 +628,6 @@ def _warp(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     )  # fmt: skip
 
 
-def _streaming(case: Case, costs: Costs, gpu: Gpu) -> Parts:
-    """Return the time of plans that stream a long matrix: some teams of a block sum parts of K, and those of
-    the blocks of a cluster."""
-    c, x = costs, case
-    is_a = x.rows > x.columns
-    long, few = np.maximum(x.rows, x.columns), np.minimum(x.rows, x.columns)
-    across: Values = np.where(is_a, x.a_along_m, x.b_along_n)
-    few_across: Values = np.where(is_a, x.b_along_n, x.a_along_m)
-    own = np.where(across > 0, STREAMED_ACROSS, STREAMED_ALONG)
-    copied = np.where(across > 0, x.step, long) + np.where(few_across > 0, 1, few)
-    stage = np.where(across > 0, x.step * (long * 2 + 16), long * (x.step * 2 + 32))
-    stage = stage + np.where(few_across > 0, x.step * few * 2 + 16, few * (x.step * 2 + 32))
-    sums = (x.split - 1 + (x.groups > 1)) * long * few * _SUM_BYTES
-    shared = x.split * x.stages * stage + sums + 2048
-    threads = x.split * (long / own + 1) * _LANES
-    groups = np.minimum(x.groups, LARGEST_CLUSTER)
-    tiles = ceiling(x.m, x.rows) * ceiling(x.n, x.columns) * x.batch / gpu.slots(groups)
-    most = np.maximum(np.minimum(_SHARED // shared, 640 // threads), 1)
-    here = np.minimum(ceiling(tiles, 1.0), most)
-    steps = ceiling(ceiling(x.k, x.step), x.split * groups)
-    exchange = c.stream_cluster * _DOUBLINGS[groups.astype(int)]
-    deep = np.minimum(x.step, x.k) / DEEP
-    piece = np.where(across > 0, c.stream_across, c.stream_along) * own / 8 + c.stream_few * few / 8
-    warp = c.stream_stage + deep * (c.stream_step + piece)
-    asked = c.stream_stage + copied * c.stream_row
-    latency = c.stream_latency / x.stages * np.maximum(steps - x.stages, 0) / steps
-
-    def together(blocks: Values) -> Values:
-        shared_out = warp * c.stream_share * blocks * x.split * long / own
-        added = c.stream_exchange * (x.split - 1) + exchange
-        return steps * _larger(warp, asked, latency, shared_out) + added
-
-    whole = tiles // here
-    rest = ceiling(tiles - whole * here, 1.0)
-    computed = whole * together(here) + (rest > 0) * together(rest)
-    reads, stored = _memory_bytes(x, c, x.element_bytes)
-    ends = c.stream_ends / (np.where(across > 0, long, np.minimum(x.step, x.k)) * x.element_bytes)
-    memory = (reads * (1 + ends) + stored) / c.memory_bytes + _drained(reads + stored, c)
-    total = c.stream_launch + _larger(computed, memory)
-    none = np.zeros_like(total)
-    return Parts(
-        total, tiles, none + c.stream_launch, tiles * steps * x.split * warp * long / own * c.stream_share,
-        steps * asked, memory, none, exchange, none,
-    )  # fmt: skip
-
-
 def _part_of_warp(case: Case) -> tuple[Values, Values]:
     """Return a warp's rows and columns of a mma.sync kernel's tile: at least four warps share it."""
     x = case
@@ -824,7 +754,7 @@ def plan_columns(plan: Plan) -> dict[str, float]:
         "across": plan.cluster[0], "along": plan.cluster[1],
         "split": plan.split, "groups": plan.groups, "gather": plan.gather, "stages": plan.stages,
         "pingpong": plan.schedule == "pingpong", "by_turns": plan.schedule == "by turns",
-        "streams": plan.schedule == "streaming", "direct": plan.direct,
+        "direct": plan.direct,
         "a_in_registers": plan.a_in_registers, "raster": plan.group,
     }  # fmt: skip
 

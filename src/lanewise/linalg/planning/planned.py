@@ -152,7 +152,7 @@ def _grouped(plan: Plan) -> str:
     """Return what is said of groups of K: how many there are, and who adds their sums."""
     if plan.groups == 1:
         return ""
-    if plan.schedule == "streaming":
+    if plan.family == "warp":
         return f", in {plan.groups} groups, the blocks of a cluster"
     return f", in {plan.groups} groups" + (" that a second kernel adds" if plan.gather else "")
 

@@ -15,7 +15,7 @@ from lanewise.lang.frontend.kernel import Kernel
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.warp.epilogue import store, store_lines, store_owned
-from lanewise.linalg.kernels.warp.split_k import ClusterExchange, added_parts, part_of_k, wait_for_cluster
+from lanewise.linalg.kernels.warp.split_k import ClusterExchange, added_parts, part_of_k
 from lanewise.linalg.kernels.warp.tiles import LANES, fragment, share_out, split_fragments
 from lanewise.linalg.kernels.warp.traits import WarpTraits
 from lanewise.linalg.sum_order import plane_products
@@ -84,10 +84,10 @@ def compiled(T: WarpTraits) -> Kernel:
             )
         ]  # fmt: skip
         acc = mainloop(T, copies, (sA, sB), (own_row, own_column), team, length)
-        wait_for_cluster(T)
+        if exchange is not None:
+            exchange.wait()
         if T.plan.split > 1:
-            lw.syncthreads()  # all warps have left the operands' tiles
-            acc = added_parts(T, acc, team, lw.syncthreads)
+            acc = added_parts(T, acc, team)
         residual = residual + batch * residual_batch
         given = EpilogueValues(
             alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,

@@ -9,7 +9,6 @@ from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.arrays import Pointers
 from lanewise.linalg.kernels.family import Launch, arguments_of, launch
 from lanewise.linalg.kernels.hopper.traits import WARPGROUP
-from lanewise.linalg.kernels.warp import streaming
 from lanewise.linalg.kernels.warp.kernel import compiled
 from lanewise.linalg.kernels.warp.traits import traits_of
 from lanewise.linalg.orientation import oriented, oriented_launch
@@ -24,7 +23,7 @@ def kernel(problem: Problem, plan: Plan) -> Kernel:
         from lanewise.linalg.kernels.warp import f64_by_tma
 
         return f64_by_tma.compiled(traits)
-    return streaming.compiled(traits) if traits.streams else compiled(traits)
+    return compiled(traits)
 
 
 def require_kernel(problem: Problem, plan: Plan) -> None:
@@ -52,9 +51,6 @@ def launches(
 
         threads = WARPGROUP + traits.threads
         configured = f64_by_tma.compiled(traits)[tiles, threads, traits.shared_bytes]
-    elif traits.streams:
-        grid = (tiles * plan.groups, problem.batch, 1)
-        configured = streaming.compiled(traits)[grid, traits.threads, traits.shared_bytes]
     else:
         one_group = rows <= plan.group and max(columns, problem.batch) <= min(LARGEST_GRID[1:])
         grid = (rows, columns, problem.batch) if one_group else (tiles, problem.batch, 1)

@@ -28,35 +28,25 @@ def part_of_k(T: WarpTraits, K, team) -> tuple[Scalar, Scalar]:
 
 
 @lw.device
-def added_parts(T, acc, team, meet, offset=0):
-    """Return the sums of all parts of K, added in order, for the warps that have the first part.
-
-    They pass through shared memory from an offset on; `meet` waits for all who sum.
-    """
+def added_parts(T, acc, team):
+    """Return the sums of a block's parts of K, added in order, for the warps that have the first part."""
+    lw.syncthreads()  # all warps have left the operands' tiles, whose place the sums take
     parts, flat = T.plan.split - 1, [tile for row in acc for tile in row]
     per_tile = len(flat[0])
     layout = Layout((T.team, len(flat) * per_tile, parts), (1, T.team, T.team * len(flat) * per_tile))
-    sums = lw.dynamic_shared(T.problem.sums, layout, offset=offset)
+    sums = lw.dynamic_shared(T.problem.sums, layout)
     thread = lw.thread_idx.x % T.team
     if team > 0:
         for i in range(len(flat)):
             for j in range(per_tile):
                 sums[thread, i * per_tile + j, team - 1] = flat[i][j]
-    meet()
+    lw.syncthreads()
     if team == 0:
         for part in range(parts):
             for i in range(len(flat)):
                 for j in range(per_tile):
                     flat[i][j] = flat[i][j] + sums[thread, i * per_tile + j, part]
     return acc
-
-
-@lw.device
-def wait_for_cluster(T) -> None:
-    """Wait until all blocks of the cluster have begun: others may write to their shared memory then."""
-    if T.plan.groups > 1:
-        lw.syncwarp()
-        lw.cluster.wait()
 
 
 class ClusterExchange:
@@ -81,18 +71,20 @@ class ClusterExchange:
         self.sums = lw.dynamic_shared(T.problem.sums, Layout(sizes), offset=offset)
         self.ready = lw.mbarrier(T.team // LANES)
 
-    def init(self) -> None:
-        """Prepare the barriers: an arrival from each block."""
-        self.ready.init(self.traits.plan.groups)
-
     @lw.device
     def begin(self) -> None:
-        """Prepare the barriers, and say to the cluster that this block has begun."""
+        """Prepare the barriers, for an arrival from each block, and say to the cluster that this one runs."""
         if lw.thread_idx.x == 0:
-            self.init()
+            self.ready.init(self.traits.plan.groups)
             lw.fence_mbarrier_init()
         lw.syncwarp()
         lw.cluster.arrive(relaxed=True)  # the fence has released the barriers
+
+    @lw.device
+    def wait(self) -> None:
+        """Wait until all blocks of the cluster run: others may write to their shared memory then."""
+        lw.syncwarp()
+        lw.cluster.wait()
 
     @lw.device
     def added(self, sent):

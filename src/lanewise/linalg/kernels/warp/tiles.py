@@ -60,8 +60,8 @@ class TileShape:
 
     @property
     def cache(self) -> str:
-        """Where copies of 16 bytes are kept: where K is short, all blocks of a multiprocessor read the same few
-        lines, and wait for L2 if the multiprocessor's own cache does not have them."""
+        """Which caches copies of 16 bytes pass: where K is short, all blocks of a multiprocessor read the
+        same few lines, and would wait for L2 without a cache of their own."""
         return "ca" if self.depth * self.size <= _SHORT else "cg"
 
     def width(self, alignment: int) -> int:

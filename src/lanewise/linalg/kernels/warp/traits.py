@@ -24,19 +24,8 @@ TILE_BY_TMA = (128, 112, 16)
 _F64_STEP = 8
 #: Columns between the rows of results in shared memory, and bytes that results may always have there.
 _PADDING, _MOST_RESULT_BYTES = 8, 40_960
-#: Threads of a team that ask for what it streams.
-ASKING = 2 * LANES
 #: Bytes of a sum of which K may be split; blocks of a cluster that may share a tile's K.
 _SUM_BYTES, BLOCKS_OF_K = 4, (1, 2, 4, 8)
-
-
-@dataclass(frozen=True)
-class Staged:
-    """Where an operand lies in a stage: its first byte, its rows, and how many bytes they are apart."""
-
-    offset: int
-    rows: int
-    pitch: int
 
 
 @dataclass(frozen=True)
@@ -71,30 +60,11 @@ class WarpTraits(TileTraits):
         return self.plan.tile == TILE_BY_TMA
 
     @property
-    def streams(self) -> bool:
-        """Whether each warp loads fragments of a part of K from global memory, without shared memory."""
-        return self.plan.schedule == "streaming"
-
-    @property
-    def long_is_a(self) -> bool:
-        """Whether A is the long matrix of a product that is streamed."""
-        return self.plan.tile[0] > self.plan.tile[1]
-
-    @property
-    def permutes_k(self) -> bool:
-        """Whether a lane has four neighbours along K, not two and two, of a product that is streamed."""
-        return (self.problem.a if self.long_is_a else self.problem.b).k_major
-
-    @property
     def warp(self) -> tuple[int, int]:
         """A warp's part of the tile: 64 by 64, less for f64, for f32 that is split into bf16, and where four
         warps would not share a tile."""
         if self.by_tma:
             return self.plan.tile[0] // 4, self.plan.tile[1] // 2
-        if self.streams:
-            m, n, _ = self.plan.tile
-            own = 16 if self.permutes_k else 64
-            return (own, n) if self.long_is_a else (m, own)
         m = min(64 if self.planes == 1 else 32, self.plan.tile[0])
         n = min(32 if self.a is f64 or self.planes > 1 else 64, self.plan.tile[1])
         while self.plan.tile[0] // m * (self.plan.tile[1] // n) < 4 and max(m, n) > 16:
@@ -103,8 +73,8 @@ class WarpTraits(TileTraits):
 
     @property
     def threads(self) -> int:
-        """Threads of a block; of teams that stream, two warps more each."""
-        return (self.team + ASKING * self.streams) * self.plan.split
+        """Threads of a block."""
+        return self.team * self.plan.split
 
     @property
     def team(self) -> int:
@@ -137,26 +107,6 @@ class WarpTraits(TileTraits):
         return first, first + self.all_stages * a.rows * PIECE * self.shifted[0]
 
     @property
-    def staged(self) -> tuple[Staged, Staged]:
-        """How a stage of a product that is streamed has A and B: each row as it lies, and 16 bytes more."""
-        (a, b), step, placed = self.tiles, self.plan.tile[2], []
-        offset = 0
-        for tile, is_long in ((a, self.long_is_a), (b, not self.long_is_a)):
-            rows = tile.rows if tile.k_major or is_long else 1
-            line = tile.columns if rows > 1 else step * tile.length
-            # rows of eight lanes are in different banks
-            pitch = line * tile.size + (2 * PIECE if tile.k_major else PIECE)
-            placed.append(Staged(offset, rows, pitch))
-            offset += rows * pitch
-        return placed[0], placed[1]
-
-    @property
-    def streamed_bytes(self) -> int:
-        """Bytes of a stage of a product that is streamed."""
-        last = self.staged[1]
-        return last.offset + last.rows * last.pitch
-
-    @property
     def staged_columns(self) -> int:
         """Columns of a row of results in shared memory: rows begin in different banks."""
         return self.plan.tile[1] + _PADDING
@@ -178,8 +128,6 @@ class WarpTraits(TileTraits):
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block: results take the operands' place."""
         parts = self.plan.tile[0] * self.plan.tile[1] * (self.plan.split - 1) * _SUM_BYTES
-        if self.streams:
-            return self.all_stages * self.streamed_bytes + parts + self.exchange_bytes
         own = max(self.stage_bytes, parts, self._result_bytes if self.stages_results else 0)
         return -(-own // PIECE) * PIECE + self.exchange_bytes
 
@@ -204,9 +152,7 @@ class WarpTraits(TileTraits):
     def require_possible(self) -> None:
         """Raise an error for tiles that the kernel cannot have."""
         reason = self._reason_against_tile()
-        if not reason and self.streams:
-            reason = self._reason_against_streams()
-        elif not reason and not self.by_tma:
+        if not reason and not self.by_tma:
             reason = self._reason_against_copies()
         if reason:
             raise LanewiseError(f"tile {self.plan.tile}, {self.plan.stages} stages: {reason}")
@@ -238,13 +184,6 @@ class WarpTraits(TileTraits):
                 return f"{self.team} threads cannot share the copies of {name} evenly"
         return ""
 
-    def _reason_against_streams(self) -> str:
-        """Return why a product is not streamed, or nothing."""
-        kinds = self.a.bits, self.b.bits, self.problem.sums.bits
-        if kinds != (16, 16, 32) or self.planes > 1 or self.plan.arch != "sm_90a":
-            return "products of 16-bit types with sums of f32 are streamed, on sm_90a"
-        return "" if self.bm != self.bn else "one side of a tile that is streamed has to be longer"
-
 
 def traits_of(problem: Problem, plan: Plan) -> WarpTraits:
     """Return what is compiled for a problem, whose rows of the result are contiguous, and a plan."""
@@ -258,7 +197,7 @@ def traits_of(problem: Problem, plan: Plan) -> WarpTraits:
             "plans of family 'warp' split K among warps and the blocks of a cluster, for sums of 32 bits: "
             f"split={plan.split}, groups={plan.groups}, sums={problem.sums.name}"
         )
-    if plan.stages == 1 and problem.k > plan.tile[2] * parts and plan.schedule != "streaming":
+    if plan.stages == 1 and problem.k > plan.tile[2] * parts:
         raise LanewiseError(
             f"plans of family 'warp' with one stage have all of K in it: K is {problem.k}, the stages of "
             f"{parts} parts have {plan.tile[2] * parts} of it; take two stages, of which one is loaded while "
@@ -266,8 +205,6 @@ def traits_of(problem: Problem, plan: Plan) -> WarpTraits:
         )
     if plan.l2:
         raise LanewiseError(f"plans of family 'warp' tell L2 nothing: l2={plan.l2!r}")
-    if plan.schedule == "streaming":
-        _require_narrow(problem, plan)
     by_tma = plan.tile == TILE_BY_TMA
     if by_tma and not loads_by_tma(problem, plan.arch):
         raise LanewiseError(
@@ -288,13 +225,3 @@ def loads_by_tma(problem: Problem, arch: str) -> bool:
         and problem.batch == 1
         and all(operand.k_major and operand.tma for operand in (problem.a, problem.b))
     )
-
-
-def _require_narrow(problem: Problem, plan: Plan) -> None:
-    """Raise an error if few rows or columns that are contiguous are a part of a wider matrix."""
-    thin = problem.b if plan.tile[0] > plan.tile[1] else problem.a
-    if not thin.k_major and thin.leading > min(plan.tile[:2]):
-        raise LanewiseError(
-            f"schedule 'streaming' takes rows of at most {min(plan.tile[:2])} elements along M or N; they "
-            f"are {thin.leading} apart"
-        )
