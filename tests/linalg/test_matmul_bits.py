@@ -41,7 +41,7 @@ def test_one_chain_along_k(dtype: Any, text: str) -> None:
 def test_parts_of_k_are_added_in_order() -> None:
     a, b = numbers(3, 16, 1000), numbers(4, 1000, 8)
     mma = lw.instruction(WGMMA.format(16, "f32", "f16", "f16"))
-    plan = lw.plan(a, b, out_dtype="f32").with_(split=3, groups=1, tile=(64, 48, 64))
+    plan = lw.plan(a, b, out_dtype="f32").with_(split=3, groups=1, tile=(64, 64, 64))
     parts = [mma.gemm(a[:, x : x + 384], b[x : x + 384], arch="sm_90a") for x in (0, 384, 768)]
     same_bits(lw.matmul(a, b, out_dtype="f32", plan=plan), (parts[0] + parts[1]) + parts[2])
 

@@ -15,9 +15,11 @@ from lanewise.linalg.kernels.family import run
 from lanewise.linalg.kernels.hopper import launches as hopper
 from lanewise.linalg.operand_copies import needs_copy
 from lanewise.linalg.options import Options
+from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.rules import request_of
 from linalg.hopper_products import plan, product, some
+from linalg.kernels_on_cpu import launches_of
 
 #: Rows, columns, leading dimension and matrices: short lines, one line, a long one, fewer than 80 bytes.
 SHAPES = ((37, 75, 81, 1), (5, 130, 131, 3), (1, 2309, 2309, 1), (3, 5, 7, 1), (2, 3, 3, 1), (67, 9, 64, 2))
@@ -200,3 +202,31 @@ def test_f32_in_batches_and_turned(shared: str) -> None:
         )
     )
     assert out.tobytes() == lw.matmul(a, b, plan=chosen).tobytes()
+
+
+@sampled(2)
+@pytest.mark.parametrize(
+    ("shared", "layout", "more"),
+    [
+        ("a", "n", {}), ("a", "t", {}), ("b", "n", {}), ("b", "t", {}),
+        ("b", "n", {"a_in_registers": True, "copy_a": False}),
+        ("a", "n", {"a_in_registers": True, "copy_b": False, "swap": True}),
+    ],
+)  # fmt: skip
+def test_an_operand_that_a_batch_shares(shared: str, layout: str, more: dict[str, Any]) -> None:
+    """It is copied once; the copy is written as one matrix and read as many."""
+    rng, batch = np.random.default_rng(7), 3
+
+    def matrices(name: str, rows: int, columns: int) -> Any:
+        size = (columns, rows) if layout == "t" else (rows, columns)
+        made = rng.standard_normal(size if name == shared else (batch, *size)).astype(np.float16)
+        made = made.swapaxes(-1, -2) if layout == "t" else made
+        return np.broadcast_to(made, (batch, rows, columns))
+
+    a, b = matrices("a", 70, 71), matrices("b", 71, 33)
+    chosen = Plan("warpgroup", "sm_90a", (64, 64, 64), 2, **{"copy_a": True, "copy_b": True, **more})
+    *made, result = launches_of(a, b, plan=chosen)
+    for kernel, arguments, _ in made:
+        report = lw.check(kernel, *arguments, arch="sm_90a")
+        assert not report.findings, report.findings[0]
+    assert np.array_equal(result, lw.matmul(a, b, plan=chosen))

@@ -102,7 +102,6 @@ def test_what_is_refused() -> None:
     for plan, words in (
         (replace(good, groups=3), "3 groups of K: the 2, 4 or 8 blocks of a cluster"),
         (replace(good, arch="sm_80"), "on sm_90a"),
-        (replace(good, stages=1), "the stages of 2 parts have 64 of it"),
         (replace(good, split=16), "threads; a block has at most 1024"),
         (replace(good, stages=80, groups=8), "bytes of shared memory"),
     ):

@@ -81,8 +81,9 @@ _WHOLE_STEPS = (256, 512)
 _THIN, _FEW_ROWS, _FEW_RESULTS = 256, 16, 1 << 17
 #: Bytes of a copy by cp.async; K of a step of f32 that is split into bf16.
 _PIECE, _SPLIT_STEP = 16, 16
-#: The most tiles whose K is cut into parts that warps of one block sum.
-_MOST_SPLIT = 2048
+#: The most tiles whose K is cut into parts that warps of one block sum, and bytes of K that are never cut;
+#: results of a tile that several warps share.
+_MOST_SPLIT, _LEAST_CUT, _SMALLEST = 2048, 128, 512
 #: Rows of tiles that are run through together: usually, and where L2 does not hold the results,
 #: so that long parts of few rows are written at the same time.
 _RASTER, _RASTER_OF_STREAMS = 8, 2
@@ -187,7 +188,10 @@ def warp_plans(problem: Problem, cuts: bool = True) -> list[Plan]:
         if columns * size < _PIECE and not problem.b.k_major:  # lines shorter than a copy
             continue
         tiles = -(-problem.m // rows) * -(-problem.n // columns) * problem.batch
-        for split, groups in _warp_cuts(tiles) if cuts and rows * columns <= most_in_parts else [(1, 1)]:
+        if rows * columns < _SMALLEST and tiles > GPUS[ARCH].multiprocessors:
+            continue  # blocks of one warp have to be few
+        in_parts = cuts and rows * columns <= most_in_parts and problem.k * size > _LEAST_CUT
+        for split, groups in _warp_cuts(tiles) if in_parts else [(1, 1)]:
             for step, stages in _warp_steps(problem, size, rows + columns > 2 * ROWS, split * groups):
                 tile = (rows, columns, step)
                 if split * stages * (rows + columns) * step * size <= MOST_SHARED:

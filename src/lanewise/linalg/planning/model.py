@@ -169,30 +169,30 @@ class Costs:
     #: beyond those whose code is held, and that of another copy as a share of it; the warps of a
     #: multiprocessor up to which their instructions take longer, as few hide their latencies; from the
     #: request of a step to its arrival, by which the number of stages bounds a loop.
-    warp_launch: float = 3.68
-    warp_first: float = 0.374
+    warp_launch: float = 3.65
+    warp_first: float = 0.513
     warp_long_epilogue: float = 0.38
     warp_loose_results: float = 0.89
-    warp_products: float = 2.47e6
-    warp_piece: float = 0.000134
-    warp_shifted: float = 0.00066
-    warp_element: float = 0.000108
-    warp_split: float = 8.2e-05
-    warp_fragment: float = 1.12e-05
-    warp_step: float = 0.0747
-    warp_exchange: float = 0.0877
-    warp_cluster: float = 0.249
-    warp_store: float = 0.0092
-    warp_store_odd: float = 0.13
-    warp_store_element: float = 7.5e-05
-    warp_direct_element: float = 5.2e-05
-    warp_staging: float = 0.2
+    warp_products: float = 2.59e6
+    warp_piece: float = 0.000157
+    warp_shifted: float = 0.000558
+    warp_element: float = 0.000109
+    warp_split: float = 8.33e-05
+    warp_fragment: float = 1.13e-05
+    warp_step: float = 0.0531
+    warp_exchange: float = 0.082
+    warp_cluster: float = 0.238
+    warp_store: float = 0.0108
+    warp_store_odd: float = 0.116
+    warp_store_element: float = 6.88e-05
+    warp_direct_element: float = 4.75e-05
+    warp_staging: float = 0.111
     warp_wide_results: float = 0.2
     warp_broken: float = 0.467
-    warp_code: float = 0.0233
+    warp_code: float = 0.0491
     warp_copy_code: float = 0.143
-    warp_enough: float = 5.15
-    warp_latency: float = 0.98
+    warp_enough: float = 5.2
+    warp_latency: float = 1.09
 
 
 H200 = Costs()

@@ -58,17 +58,14 @@ class Copy:
         return replace(self.operand, k_major=k_major, leading=self.padded, batch_stride=stride, alignment=16)
 
     def view(self, workspace: Memory, offset: int, like: Memory) -> Memory:
-        """Return the copy in the workspace as an array of the operand's shape."""
+        """Return the copy in the workspace as an array of the operand's shape; of matrices that a batch
+        shares, as one."""
         part = workspace[offset : offset + self.bytes].view(bf16.dtype if self.planes > 1 else like.dtype)
         whole = part.reshape(self.batch * self.planes, self.new_lines, self.padded)
         view: Memory = whole[:, :, : self.new_length]
         if self.planes > 1:  # those of all matrices of the batch, one after the other
             return view
-        if like.ndim == 2:
-            view = view[0]
-        elif self.batch == 1 and like.shape[0] > 1:
-            view = np.broadcast_to(view, (like.shape[0], *view.shape[1:]), subok=True)
-        return view
+        return view[0] if like.ndim == 2 else view
 
     @property
     def kind(self) -> Kind:
@@ -162,6 +159,8 @@ def copied(problem: Problem, plan: Plan, pointers: Pointers) -> tuple[Problem, P
         lines = array if copy.operand.k_major else array.swapaxes(-1, -2)
         target = copy.view(workspace, offset, lines)
         jobs.append((copy, copy.arguments(lines, target)))
+        if copy.planes == 1 and target.ndim == 3 and len(target) < len(lines):  # nobody writes to this view
+            target = np.broadcast_to(target, (len(lines), *target.shape[1:]), subok=True)
         made[name] = target if copy.result.k_major else target.swapaxes(-1, -2)
         offset += -(-copy.bytes // _ROW) * _ROW
     return loaded(problem, plan), replace(pointers, **made), copy_launch(jobs)

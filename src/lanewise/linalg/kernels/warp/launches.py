@@ -15,6 +15,10 @@ from lanewise.linalg.orientation import oriented, oriented_launch
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
 
+#: Tiles along N, or along M, from which on A, or B, is read through a multiprocessor's own cache; bytes of K
+#: up to which both are. Otherwise all blocks wait for the same few lines of L2.
+_MANY_READERS, _SHORT = 32, 32
+
 
 def kernel(problem: Problem, plan: Plan) -> Kernel:
     """Return the kernel of a plan, cached by what is compiled in."""
@@ -55,5 +59,8 @@ def launches(
         one_group = rows <= plan.group and max(columns, problem.batch) <= min(LARGEST_GRID[1:])
         grid = (rows, columns, problem.batch) if one_group else (tiles, problem.batch, 1)
         grid = (grid[0] * plan.groups, *grid[1:])
-        configured = compiled(replace(traits, one_group=one_group))[grid, traits.threads, traits.shared_bytes]
+        is_short = problem.k * traits.tiles[0].size <= _SHORT
+        cached = columns >= _MANY_READERS or is_short, rows >= _MANY_READERS or is_short
+        traits = replace(traits, one_group=one_group, cached=cached)
+        configured = compiled(traits)[grid, traits.threads, traits.shared_bytes]
     return [launch(configured, arguments)]

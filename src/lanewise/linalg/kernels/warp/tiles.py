@@ -23,8 +23,6 @@ from lanewise.linalg.sum_order import SPLIT_PARTS
 LANES = 32
 #: Bytes of a row of an 8×8 matrix, and of the widest copy; those of the narrowest that cp.async makes.
 PIECE, _WORD = 16, 4
-#: Bytes of K up to which it is short.
-_SHORT = 32
 #: Bits of an f32 that a tf32 lacks, and its NaN.
 TF32_LOST, TF32_NAN = 13, 0x7FFFE000
 
@@ -37,6 +35,8 @@ class TileShape:
     length: int
     depth: int
     k_major: bool
+    #: Whether many blocks read the same lines: they would wait for L2 without a cache of their own.
+    cached: bool = False
 
     @property
     def size(self) -> int:
@@ -60,9 +60,8 @@ class TileShape:
 
     @property
     def cache(self) -> str:
-        """Which caches copies of 16 bytes pass: where K is short, all blocks of a multiprocessor read the
-        same few lines, and would wait for L2 without a cache of their own."""
-        return "ca" if self.depth * self.size <= _SHORT else "cg"
+        """Which caches copies of 16 bytes pass: cg is L2 alone, ca the multiprocessor's own as well."""
+        return "ca" if self.cached else "cg"
 
     def width(self, alignment: int) -> int:
         """Elements that a copy may move at once, of addresses and rows that are so many bytes apart."""

@@ -35,6 +35,8 @@ class WarpTraits(TileTraits):
     #: Whether few tiles lie along M, so that rows and columns of tiles are axes of the grid: a division is
     #: longer than all other arithmetic before the first loads.
     one_group: bool = False
+    #: Whether so many blocks read A, and B, that they read it through the cache of their multiprocessor.
+    cached: tuple[bool, bool] = (False, False)
 
     @cached_property
     def a(self) -> Format:
@@ -90,8 +92,9 @@ class WarpTraits(TileTraits):
     def tiles(self) -> tuple[TileShape, TileShape]:
         """The tiles of A and B."""
         m, n, k = self.plan.tile
-        return TileShape(self.a, m, k, self.problem.a.k_major), TileShape(
-            self.b, n, k, self.problem.b.k_major
+        return (
+            TileShape(self.a, m, k, self.problem.a.k_major, self.cached[0]),
+            TileShape(self.b, n, k, self.problem.b.k_major, self.cached[1]),
         )
 
     @property
@@ -197,12 +200,8 @@ def traits_of(problem: Problem, plan: Plan) -> WarpTraits:
             "plans of family 'warp' split K among warps and the blocks of a cluster, for sums of 32 bits: "
             f"split={plan.split}, groups={plan.groups}, sums={problem.sums.name}"
         )
-    if plan.stages == 1 and problem.k > plan.tile[2] * parts:
-        raise LanewiseError(
-            f"plans of family 'warp' with one stage have all of K in it: K is {problem.k}, the stages of "
-            f"{parts} parts have {plan.tile[2] * parts} of it; take two stages, of which one is loaded while "
-            "the other is multiplied"
-        )
+    if plan.stages == 1 and problem.k > plan.tile[2] * parts:  # it is not all of K
+        plan = replace(plan, stages=2)
     if plan.l2:
         raise LanewiseError(f"plans of family 'warp' tell L2 nothing: l2={plan.l2!r}")
     by_tma = plan.tile == TILE_BY_TMA
