@@ -104,12 +104,16 @@ def test_arrays_of_cupy(torch: Any) -> None:
     """CuPy's arrays, with steps and backwards, and on a stream of its own."""
     cupy: Any = pytest.importorskip("cupy")
     rng = np.random.default_rng(0)
-    a, b = (cupy.asarray(rng.standard_normal(shape).astype(np.float16)) for shape in ((65, 130), (130, 90)))
-    views = [(a, b), (a[::-1, ::2], b[::2, 5:60]), (b.T, a.T), (a[:, :128], b[:128])]
-    for x, y in views:
-        found = lw.matmul(x, y)
+    host = [rng.standard_normal(shape).astype(np.float16) for shape in ((65, 130), (130, 90))]
+
+    def views(a: Any, b: Any) -> list[tuple[Any, Any]]:
+        return [(a, b), (a[::-1, ::2], b[::2, 5:60]), (b.T, a.T), (a[:, :128], b[:128])]
+
+    a, b = map(cupy.asarray, host)
+    for given, same in zip(views(a, b), views(*host), strict=True):
+        found = lw.matmul(*given)
         assert isinstance(found, cupy.ndarray)
-        assert cupy.asnumpy(found).tobytes() == lw.matmul(cupy.asnumpy(x), cupy.asnumpy(y)).tobytes()
+        assert cupy.asnumpy(found).tobytes() == lw.matmul(*same).tobytes()
     stream = cupy.cuda.Stream(non_blocking=True)
     stream.wait_event(cupy.cuda.get_current_stream().record())
     on_it = [lw.matmul(a, b, stream=stream) for _ in range(5)]

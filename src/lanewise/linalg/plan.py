@@ -20,8 +20,8 @@ class Plan:
     arch: str
     #: The block's tile of the result and its step along K.
     tile: tuple[int, int, int]
-    #: Stages of shared memory, of which some are loaded while one is multiplied. One of family "warp" is all of
-    #: K, or of a part of it; where K is longer, it stands for two.
+    #: Stages of shared memory, of which some are loaded while one is multiplied. A single one of family
+    #: "warp" is all of K, or of a part of it; where K is longer, two are taken.
     stages: int
     #: Blocks of a cluster along M and N; (2, 1) of family "blackwell" is a pair that multiplies together.
     cluster: tuple[int, int] = (1, 1)

@@ -82,8 +82,8 @@ _THIN, _FEW_ROWS, _FEW_RESULTS = 256, 16, 1 << 17
 #: Bytes of a copy by cp.async; K of a step of f32 that is split into bf16.
 _PIECE, _SPLIT_STEP = 16, 16
 #: The most tiles whose K is cut into parts that warps of one block sum, and bytes of K that are never cut;
-#: results of a tile that several warps share.
-_MOST_SPLIT, _LEAST_CUT, _SMALLEST = 2048, 128, 512
+#: results of a tile that one warp computes.
+_MOST_SPLIT, _LEAST_CUT, _OF_ONE_WARP = 2048, 256, 128
 #: Rows of tiles that are run through together: usually, and where L2 does not hold the results,
 #: so that long parts of few rows are written at the same time.
 _RASTER, _RASTER_OF_STREAMS = 8, 2
@@ -185,13 +185,11 @@ def warp_plans(problem: Problem, cuts: bool = True) -> list[Plan]:
     for rows, columns in _WARP_TILES:
         if rows * columns > most:  # sums of split f32 and their totals do not fit into the registers
             continue
-        if columns * size < _PIECE and not problem.b.k_major:  # lines shorter than a copy
-            continue
         tiles = -(-problem.m // rows) * -(-problem.n // columns) * problem.batch
-        if rows * columns < _SMALLEST and tiles > GPUS[ARCH].multiprocessors:
-            continue  # blocks of one warp have to be few
         in_parts = cuts and rows * columns <= most_in_parts and problem.k * size > _LEAST_CUT
-        for split, groups in _warp_cuts(tiles) if in_parts else [(1, 1)]:
+        for split, groups in _warp_cuts(problem, (rows, columns), tiles) if in_parts else [(1, 1)]:
+            if split * groups == 1 and rows * columns <= _OF_ONE_WARP:
+                continue
             for step, stages in _warp_steps(problem, size, rows + columns > 2 * ROWS, split * groups):
                 tile = (rows, columns, step)
                 if split * stages * (rows + columns) * step * size <= MOST_SHARED:
@@ -200,16 +198,26 @@ def warp_plans(problem: Problem, cuts: bool = True) -> list[Plan]:
     return plans
 
 
-def _warp_cuts(tiles: int) -> list[tuple[int, int]]:
-    """Return how many warps of a block, and blocks of a cluster, may share the K of so many tiles."""
-    if tiles >= _MOST_SPLIT:
-        return [(1, 1)]
+def _warp_cuts(problem: Problem, tile: tuple[int, int], tiles: int) -> list[tuple[int, int]]:
+    """Return how many warps of a block, and blocks of a cluster, may share the K of so many tiles.
+
+    Tiles of one warp are for few blocks alone, and tiles of several warps are tried with clusters where wgmma
+    would need a copy of an operand.
+    """
     gpu = GPUS[ARCH]
+    if tile[0] * tile[1] <= _OF_ONE_WARP:
+        if tiles > gpu.multiprocessors or (
+            tile[1] * element_bytes(problem) < _PIECE and not problem.b.k_major
+        ):
+            return [(1, 1)]
+    elif not _is_copied(problem):
+        return [(split, 1) for split in _WARP_SPLITS if split == 1 or tiles < _MOST_SPLIT]
     return [
         (split, groups)
         for groups in BLOCKS_OF_K
         if groups == 1 or tiles <= gpu.slots(groups)
         for split in _WARP_SPLITS
+        if split == 1 or tiles < _MOST_SPLIT
     ]
 
 
@@ -233,9 +241,13 @@ def _warp_steps(problem: Problem, size: int, is_large: bool, parts: int) -> list
 
 def _suits_warps(problem: Problem) -> bool:
     """Return whether mma.sync kernels are worth a look: operands had to be copied, or the product is thin."""
-    copied = needs_copy(problem.a, problem.precision) or needs_copy(problem.b, problem.precision)
     small = min(problem.m, problem.n) <= _FEW_ROWS or problem.m * problem.n * problem.batch <= _FEW_RESULTS
-    return copied or problem.k * element_bytes(problem) <= _THIN or small
+    return _is_copied(problem) or problem.k * element_bytes(problem) <= _THIN or small
+
+
+def _is_copied(problem: Problem) -> bool:
+    """Return whether kernels of wgmma need a copy of an operand."""
+    return needs_copy(problem.a, problem.precision) or needs_copy(problem.b, problem.precision)
 
 
 def _is_chain(problem: Problem) -> bool:
