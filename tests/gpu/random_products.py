@@ -311,9 +311,9 @@ def computed(call: Call) -> Any:
 
 def complaint(torch: Any, call: Call, found: Any) -> str:
     """Return what is wrong with a result, or nothing."""
-    a, b = call.a.double(), call.b.double()
-    a, b = _scaled_blocks(call, a, b)
-    exact, size = torch.matmul(a, b), torch.matmul(a.abs(), b.abs())
+    a, b = _scaled_blocks(call, call.a.double(), call.b.double())
+    sizes = _scaled_blocks(call, _aligned(torch, call.a), _aligned(torch, call.b))
+    exact, size = torch.matmul(a, b), torch.matmul(*sizes)
     if tuple(found.shape) != tuple(exact.shape):
         return f"the result has shape {tuple(found.shape)}, not {tuple(exact.shape)}"
     name = str(found.dtype).removeprefix("torch.")
@@ -335,6 +335,16 @@ def complaint(torch: Any, call: Call, found: Any) -> str:
         f"{int(wrong.sum())} of {wrong.numel()} are wrong, the first at {where}: {float(given[where])} for "
         f"{float(exact[where])}, {float(allowed[where]):.3g} allowed"
     )
+
+
+def _aligned(torch: Any, array: Any) -> Any:
+    """Return magnitudes as tensor cores align products: a subnormal number has the exponent of the smallest
+    normal one, so that a sum of small floats may lose as much as if it were that one."""
+    size = array.double().abs()
+    if not str(array.dtype).startswith("torch.float8"):
+        return size
+    smallest = torch.finfo(array.dtype).tiny
+    return torch.where((size > 0) & (size < smallest), smallest, size)
 
 
 def _scaled_blocks(call: Call, a: Any, b: Any) -> tuple[Any, Any]:

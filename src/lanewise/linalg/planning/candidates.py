@@ -84,6 +84,8 @@ _PIECE, _SPLIT_STEP = 16, 16
 #: The most tiles whose K is cut into parts that warps of one block sum, and bytes of K that are never cut;
 #: results of a tile that one warp computes.
 _MOST_SPLIT, _LEAST_CUT, _OF_ONE_WARP = 2048, 256, 128
+#: The most bytes of operands of which the blocks of a cluster read parts in a loop.
+_MOST_IN_CLUSTERS = 10_000_000
 #: Rows of tiles that are run through together: usually, and where L2 does not hold the results,
 #: so that long parts of few rows are written at the same time.
 _RASTER, _RASTER_OF_STREAMS = 8, 2
@@ -182,36 +184,25 @@ def warp_plans(problem: Problem, cuts: bool = True) -> list[Plan]:
     plans, is_split = [], planes_of(problem) > 1
     most, most_in_parts = (2 * ROWS**2, ROWS**2 // 4) if is_split else (4 * ROWS**2, ROWS**2)
     size = _SUM_BYTES if is_split else element_bytes(problem)
+    copied = _is_copied(problem)
     for rows, columns in _WARP_TILES:
         if rows * columns > most:  # sums of split f32 and their totals do not fit into the registers
             continue
         tiles = -(-problem.m // rows) * -(-problem.n // columns) * problem.batch
         in_parts = cuts and rows * columns <= most_in_parts and problem.k * size > _LEAST_CUT
-        for split, groups in _warp_cuts(problem, (rows, columns), tiles) if in_parts else [(1, 1)]:
-            if split * groups == 1 and rows * columns <= _OF_ONE_WARP:
-                continue
+        for split, groups in _warp_cuts(tiles) if in_parts else [(1, 1)]:
             for step, stages in _warp_steps(problem, size, rows + columns > 2 * ROWS, split * groups):
                 tile = (rows, columns, step)
-                if split * stages * (rows + columns) * step * size <= MOST_SHARED:
-                    plan = Plan("warp", ARCH, tile, stages, split=split, groups=groups, schedule="one tile")
+                plan = Plan("warp", ARCH, tile, stages, split=split, groups=groups, schedule="one tile")
+                fits = split * stages * (rows + columns) * step * size <= MOST_SHARED
+                if fits and _suits_parts(problem, plan, tiles, copied):
                     plans.append(plan)
     return plans
 
 
-def _warp_cuts(problem: Problem, tile: tuple[int, int], tiles: int) -> list[tuple[int, int]]:
-    """Return how many warps of a block, and blocks of a cluster, may share the K of so many tiles.
-
-    Tiles of one warp are for few blocks alone, and tiles of several warps are tried with clusters where wgmma
-    would need a copy of an operand.
-    """
+def _warp_cuts(tiles: int) -> list[tuple[int, int]]:
+    """Return how many warps of a block, and blocks of a cluster, may share the K of so many tiles."""
     gpu = GPUS[ARCH]
-    if tile[0] * tile[1] <= _OF_ONE_WARP:
-        if tiles > gpu.multiprocessors or (
-            tile[1] * element_bytes(problem) < _PIECE and not problem.b.k_major
-        ):
-            return [(1, 1)]
-    elif not _is_copied(problem):
-        return [(split, 1) for split in _WARP_SPLITS if split == 1 or tiles < _MOST_SPLIT]
     return [
         (split, groups)
         for groups in BLOCKS_OF_K
@@ -219,6 +210,25 @@ def _warp_cuts(problem: Problem, tile: tuple[int, int], tiles: int) -> list[tupl
         for split in _WARP_SPLITS
         if split == 1 or tiles < _MOST_SPLIT
     ]
+
+
+def _suits_parts(problem: Problem, plan: Plan, tiles: int, is_copied: bool) -> bool:
+    """Return whether the parts of K of a plan are worth a look; wgmma may need copies of operands.
+
+    All of K at once suits the tile of one warp, if blocks are few, and others where operands are
+    copied. A loop over a long K is as fast by wgmma, but for copied operands if they are small.
+    """
+    is_whole = plan.stages == 1
+    if plan.tile[0] * plan.tile[1] <= _OF_ONE_WARP:
+        few = plan.split * plan.groups > 1 and tiles <= GPUS[ARCH].multiprocessors
+        lines = problem.b.k_major or plan.tile[1] * element_bytes(problem) >= _PIECE
+        return few and lines and (is_whole or is_copied)
+    if plan.split * plan.groups == 1:
+        return True
+    if is_whole or plan.groups == 1:
+        return is_copied or not is_whole
+    read = (problem.m + problem.n) * problem.k * problem.batch * element_bytes(problem)
+    return is_copied and read <= _MOST_IN_CLUSTERS
 
 
 def _warp_steps(problem: Problem, size: int, is_large: bool, parts: int) -> list[tuple[int, int]]:
