@@ -179,6 +179,9 @@ class OnGpu:
     def get_device(self) -> int:
         return 0
 
+    def is_neg(self) -> bool:
+        return bool(self.tensor.is_neg())
+
 
 class Noted:
     """The launches of a kind of call, which note the addresses and the stream."""
