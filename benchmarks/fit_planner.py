@@ -57,7 +57,7 @@ RESULTS = Path(__file__).parent / "results"
 #: of an A in registers were fitted to 13; those of matrices that are streamed, of the kernels of mma.sync, of
 #: rows that warps store and of loads far ahead to 15 (and 13). Other runs of some of their products. A record
 #: of 8-bit products, which is in a fit.
-RECORDS = [RESULTS / f"h200_plans_{number}.json.gz" for number in (*range(1, 8), *range(9, 14), 15, 16)]
+RECORDS = [RESULTS / f"h200_plans_{number}.json.gz" for number in (*range(1, 8), *range(9, 14), 15, 16, 17)]
 #: The first sweep of the kernels of mma.sync, and of stores of results at any address, as they are now.
 _RENEWED = 15
 #: Of plans whose kernels are gone.

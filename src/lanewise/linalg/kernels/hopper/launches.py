@@ -131,7 +131,7 @@ def cache_hints(traits: Traits, problem: Problem) -> str:
     return hints
 
 
-def _is_promoted(problem: Problem, name: str) -> bool:
+def is_promoted(problem: Problem, name: str) -> bool:
     """Return whether L2 reads 256 bytes of an operand at once: those that the next stages ask for.
 
     Where rows along K do not begin at multiples of 128 bytes, each 128 bytes of a stage lie in two lines, and
@@ -184,7 +184,7 @@ def _products(problem: Problem, plan: Plan, pointers: Pointers, multiprocessors:
         arguments["A"] = a[:1] if T.repeats(T.problem.a) else a
     blocks = grid(T, problem.m, problem.n, problem.batch, at_once)
     configured = compiled(T)[blocks, T.threads, SharedMemory(T).total]
-    promoted = [name for name in "AB" if _is_promoted(problem, name)]
+    promoted = [name for name in "AB" if is_promoted(problem, name)]
     return launch(configured, arguments, T.after_copy, promoted)
 
 
