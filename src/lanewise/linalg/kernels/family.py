@@ -72,7 +72,7 @@ def launch(
         assert kind.box is not None
         swizzle: Any = kind.swizzle or "none"
         return tensor_map(
-            value, kind.box, swizzle=swizzle, l2_promotion="256B" if parameter.name in promoted else "none",
+            value, kind.box, swizzle=swizzle, l2_promotion="256B" if parameter.name in promoted else None,
             dtype="tf32" if kind.dtype is tf32 else None,
         )  # fmt: skip
 
