@@ -16,7 +16,7 @@ def test_a_plan_is_printed(lanewise: Callable[..., Any]) -> None:
 
 def test_the_instruction_has_the_columns_of_the_tile(lanewise: Callable[..., Any]) -> None:
     """Also of a product that is computed as its transpose."""
-    for sizes in (("1", "128", "640"), ("16", "4096", "14336"), ("4096", "4096", "4096")):
+    for sizes in (("1", "8192", "640"), ("16", "4096", "14336"), ("4096", "4096", "4096")):
         rows = dict(line.split(maxsplit=1) for line in lanewise("plan", *sizes).out.splitlines())
         columns = rows["tile"].split(",")[0].split(" × ")[1]
         assert f".m64n{columns}k16." in rows["instruction"]
