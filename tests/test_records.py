@@ -178,6 +178,19 @@ def test_docs_quote_the_recorded_speed_of_random_products() -> None:
     assert all(f"at {row['ratio']:.2f} ({row['lanewise']:.1f} and" in text for row in others[:2])
 
 
+def test_docs_quote_products_by_turns() -> None:
+    rows, text = record("h200_matmul_turns")["products"], " ".join(page("docs/matmul.md").split())
+
+    def share(group: str) -> tuple[int, str]:
+        some = [row["times"] for row in rows if group in ("", row["group"])]
+        logs = [math.log(times[1] * times[3] / times[0] / times[2]) / 2 for times in some]
+        return len(some), f"{math.exp(sum(logs) / len(logs)):.2f}"
+
+    (count, taken), (odd, of_odd), (single, of_single) = share(""), share("odd"), share("f32")
+    assert f"calls of {count} products of a fresh seed took {taken} times as long" in text
+    assert f"{odd} odd ones and {single} of f32 among them {of_odd}" in text and of_odd == of_single
+
+
 def test_docs_quote_what_reading_whole_lines_gains() -> None:
     """The table of promoted operands; the rule's operands gain, and nobody's loss is hidden by it."""
     rows, text = record("h200_l2_promotion")["products"], page("docs/matmul-kernels.md")
