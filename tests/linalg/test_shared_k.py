@@ -100,7 +100,7 @@ def test_what_is_refused() -> None:
     good = Plan("warp", ARCH, (16, 64, 32), 2, schedule="one tile", groups=2)
     warp.require_kernel(problem, good)
     for plan, words in (
-        (replace(good, groups=3), "3 groups of K: the 2, 4 or 8 blocks of a cluster"),
+        (replace(good, groups=3), "groups=3 is not possible"),
         (replace(good, arch="sm_80"), "on sm_90a"),
         (replace(good, split=16), "threads; a block has at most 1024"),
         (replace(good, stages=80, groups=8), "bytes of shared memory"),

@@ -225,8 +225,10 @@ def _suits_parts(problem: Problem, plan: Plan, tiles: int, is_copied: bool) -> b
         return few and lines and (is_whole or is_copied)
     if plan.split * plan.groups == 1:
         return True
-    if is_whole or plan.groups == 1:
-        return is_copied or not is_whole
+    if is_whole:
+        return is_copied
+    if plan.groups == 1:
+        return True
     read = (problem.m + problem.n) * problem.k * problem.batch * element_bytes(problem)
     return is_copied and read <= _MOST_IN_CLUSTERS
 

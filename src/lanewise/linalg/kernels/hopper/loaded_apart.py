@@ -6,6 +6,7 @@ cp.async.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from lanewise import lang as lw
@@ -18,7 +19,7 @@ LOADING = 32 * LOADING_WARPS
 _ARRIVE = "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [{barrier}];"
 
 
-class LoadedApart:
+class LoadedApart(ABC):
     """`rows` × `bk` elements in each of several stages."""
 
     def __init__(self, traits: Traits) -> None:
@@ -45,13 +46,13 @@ class LoadedApart:
                 self.load_stage(tile, step, filling.stage, pipeline.barrier(filling))
                 filling = filling.next()
 
+    @abstractmethod
     def of_tile(self, A, sizes, strides, at) -> Any:
         """Return what loads of a tile need; `at` is its first row, its first k, its matrix of the batch."""
-        raise NotImplementedError
 
+    @abstractmethod
     def load_stage(self, tile, step, stage, full) -> None:
         """Begin to load a step of a tile's K, and arrive at the barrier of its stage."""
-        raise NotImplementedError
 
     def arrive(self, full) -> None:
         """Arrive at a barrier when this thread's copies are there."""

@@ -173,7 +173,10 @@ class WarpTraits(TileTraits):
         if self.shared_bytes > most:
             return f"they take {self.shared_bytes} bytes of shared memory; {self.plan.arch} has {most}"
         if self.plan.groups not in BLOCKS_OF_K or (self.plan.groups > 1 and self.plan.arch != "sm_90a"):
-            return f"{self.plan.groups} groups of K: the 2, 4 or 8 blocks of a cluster share it, on sm_90a"
+            return (
+                f"groups={self.plan.groups} is not possible: the blocks of a cluster that share K are 1, 2, "
+                f"4 or 8, and more than one on sm_90a alone; the plan is for {self.plan.arch}"
+            )
         if self.threads > MOST_THREADS:
             return f"it takes {self.threads} threads; a block has at most {MOST_THREADS}"
         return ""
