@@ -116,7 +116,10 @@ def plans_for(problem: Any, seed: int, count: int) -> list[Plan]:
     best: list[Plan] = []
     kinds: dict[Any, int] = {}
     for each in near:  # the best of each kind
-        kind = (each.tile[0], each.split * each.groups > 1, each.cluster != (1, 1), each.swap, each.schedule)
+        kind = (
+            each.tile[0], each.split * each.groups > 1, each.cluster != (1, 1), each.swap, each.schedule,
+            each.whole_sectors,
+        )  # fmt: skip
         if kinds.get(kind, 0) < MOST_OF_A_KIND:
             kinds[kind] = kinds.get(kind, 0) + 1
             best.append(each)
@@ -174,7 +177,7 @@ def text_of(plan: Plan) -> str:
         value = getattr(plan, name)
         if value != getattr(usual, name):
             words.append(f"{name}={str(value).replace(' ', '_')}")
-    names = ("swap", "gather", "direct", "a_in_registers", "copy_a", "copy_b")
+    names = ("swap", "gather", "direct", "a_in_registers", "copy_a", "copy_b", "whole_sectors")
     words += [name for name in names if getattr(plan, name)]
     return " ".join(words)
 

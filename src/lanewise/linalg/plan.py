@@ -55,6 +55,9 @@ class Plan:
     #: Whether the kernel's A is loaded as it lies and goes to wgmma from registers, instead of being copied
     #: before: f32 is split into bf16 there, tf32 that lies along M is transposed. It changes no bits.
     a_in_registers: bool = False
+    #: Whether tiles overlap by 16 bytes of each row, so that one tile alone writes each sector of 32 bytes of
+    #: the results: a thread stores a row of a tile by a bulk copy. It changes no bits.
+    whole_sectors: bool = False
     #: Why this one: a sentence for people.
     why: str = ""
 

@@ -11,6 +11,9 @@ from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.sum_order import multiplied_formats, planes_of
 
+#: Bytes that memory writes at once.
+SECTOR = 32
+
 
 @dataclass(frozen=True)
 class TileTraits:
@@ -55,6 +58,23 @@ class TileTraits:
     def bk(self) -> int:
         """Elements of K in one stage."""
         return self.plan.tile[2]
+
+    @property
+    def overlap(self) -> int:
+        """Columns that a tile has in common with the next: of each row, one of both stores them."""
+        return self.bn - self.column_step
+
+    @property
+    def column_step(self) -> int:
+        """Columns from one tile to the next: if these overlap, whole sectors, so that half of one is left."""
+        size = self.out.word_bits // 8
+        return (
+            (self.bn * size - SECTOR // 2) // SECTOR * SECTOR // size if self.plan.whole_sectors else self.bn
+        )
+
+    def tiles_across(self, n: int, along: int = 1) -> int:
+        """Return how many tiles, or clusters of so many side by side, there are along N."""
+        return -(-max(n - self.overlap, 1) // (self.column_step * along))
 
     @cached_property
     def planes(self) -> int:

@@ -25,6 +25,7 @@ from lanewise.linalg.kernels.hopper.traits import (
     WIDEST,
     WIDEST_PROMOTED,
 )
+from lanewise.linalg.kernels.tile_traits import SECTOR, has_aligned_rows
 from lanewise.linalg.kernels.warp.traits import BLOCKS_OF_K
 from lanewise.linalg.operand_copies import can_be_shifted, needs_copy, needs_transpose
 from lanewise.linalg.orientation import oriented
@@ -60,6 +61,8 @@ _SHORT_K = 4096
 #: Columns of results that are few: tiles are as wide. Columns up to which the transpose is tried, and
 #: products from which on it always is: the columns of tiles are multiples of 8, and their rows of 64.
 _FEW, _TRANSPOSED, _MANY = 128, 512, 4_000_000_000
+#: Bytes of K up to which, and of results from which on, tiles are tried that overlap, and their columns.
+_SHORT_K_OF_SECTORS, _MANY_RESULTS, _LEAST_OVERLAPPING = 1024, 4_000_000, 64
 #: Columns of tiles that take two instructions side by side.
 _WIDE = tuple(range(272, 385, 16))
 #: Columns of promoted sums of which 64 rows fit into the registers twice, beside their totals.
@@ -134,7 +137,7 @@ class Ranked:
             "warpgroup", ARCH, (of["rows"], of["columns"], self.step), of["stages"],
             (of["across"], of["along"]), of["split"], schedule, of["raster"], bool(of["swap"]),
             groups=of["groups"], gather=bool(of["gather"]), direct=bool(of["direct"]),
-            a_in_registers=bool(of["a_in_registers"]),
+            a_in_registers=bool(of["a_in_registers"]), whole_sectors=bool(of["whole_sectors"]),
         )  # fmt: skip
 
     def next_tile(self, place: int) -> int | None:
@@ -333,6 +336,10 @@ def _choices(
     lying = _can_have_a_in_registers(seen, x)
     x = {name: np.concatenate([values, values[lying]]) for name, values in x.items()}
     x["a_in_registers"][len(lying) :] = 1
+    overlapping = _can_store_whole_sectors(seen, x)
+    x = {name: np.concatenate([values, values[overlapping]]) for name, values in x.items()}
+    x["whole_sectors"] = np.zeros(len(x["rows"]), int)
+    x["whole_sectors"][len(x["rows"]) - int(overlapping.sum()) :] = 1
     return _with_stages(seen, x)
 
 
@@ -345,6 +352,17 @@ def _can_pingpong(problem: Problem, x: Choices) -> Any:
     several = several >= GPUS[ARCH].multiprocessors
     whole = (x["split"] == 1) & (x["groups"] == 1) & (x["direct"] == 0) & (x["columns"] >= 64)
     return small & several & whole
+
+
+def _can_store_whole_sectors(problem: Problem, x: Choices) -> Any:
+    """Return of which candidates tiles may overlap: where rows of many results begin between two sectors."""
+    out, size = problem.out, problem.out.dtype.word_bits // 8
+    between = has_aligned_rows(problem) and out.k_major and out.leading * size % SECTOR > 0
+    is_short = problem.k * element_bytes(problem) <= _SHORT_K_OF_SECTORS
+    many = problem.m * problem.n * problem.batch * size >= _MANY_RESULTS
+    allowed = between and is_short and many and not (problem.promote or problem.experts)
+    whole = (x["split"] == 1) & (x["groups"] == 1) & (x["direct"] == 0)
+    return whole & (x["columns"] >= _LEAST_OVERLAPPING) & (problem.n > x["columns"]) & allowed
 
 
 def _with_stages(problem: Problem, x: Choices) -> Choices:
@@ -372,6 +390,9 @@ def _with_stages(problem: Problem, x: Choices) -> Choices:
     few, some = _RESULT_BYTES
     transposed = np.minimum(whole * np.minimum(high // ROWS, 2), some)  # two buffers of some columns
     least = np.where(by_tma, few, some) if problem.out.k_major else transposed
+    rows_apart = x["whole_sectors"] > 0  # all of 64 rows, each at an odd multiple of 16 bytes
+    least = np.where(rows_apart, (whole // ROWS // _PIECE | 1) * _PIECE * ROWS, least)
+    tried = [tried[0], *(each & ~rows_apart for each in tried[1:])]
     for results, kept in zip((least, some, whole), tried, strict=True):
         stages = np.minimum((MOST_SHARED - consumers * results - exchange) // stage, _MOST_STAGES)
         stages = stages if numbers else np.maximum(stages, _LEAST_STAGES)

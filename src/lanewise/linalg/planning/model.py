@@ -109,9 +109,11 @@ class Costs:
     open_rows: float = 0.03
     #: What is added to those of which L2 holds a small part if operands are loaded far ahead (a share).
     read_ahead: float = 0.12
+    #: What is added to those that bulk copies store, a row of a tile each (a share).
+    copied_rows: float = 0.122
     #: An epilogue: of a tile, of 64 × 64 results of a warpgroup; more of the latter if threads store, the
     #: same where warpgroups alternate, if values go through long functions, and if results have four bytes;
-    #: of 64 × 8 straight from registers.
+    #: bulk copies of 64 rows; of 64 × 8 straight from registers.
     epilogue: float = 0.226
     epilogue_piece: float = 0.296
     thread_stores: float = 0.144
@@ -119,6 +121,7 @@ class Costs:
     thread_lines: float = 0.0661
     long_epilogue: float = 0.814
     wide_results: float = 0.307
+    row_copies: float = 0.398
     direct_piece: float = 0.0411
     #: Where warpgroups alternate, what share of it the next tile's products do not hide; half of what an
     #: epilogue takes longer than a tile's products comes to that.
@@ -263,6 +266,7 @@ class Case:
     direct: Values
     a_in_registers: Values
     raster: Values
+    whole_sectors: Values
 
     def of(self, chosen: object) -> Case:
         """Return some of the plans, by their places."""
@@ -322,7 +326,7 @@ def _memory_bytes(case: Case, costs: Costs, element: Values) -> tuple[Values, Va
     """Return the bytes of operands, whose elements have a size, and of results: more where sectors are
     written in parts."""
     x, c = case, costs
-    readers_a, matrices = ceiling(x.n, x.columns * x.along), _matrices(x)
+    readers_a, matrices = _tiles_across(x), _matrices(x)
     readers_b = np.maximum(ceiling(_tiles_down(x, x.rows), x.across) / matrices, 1)
     rows = x.m * (1 + c.half_atoms * (_lines_a(x) < _SECTOR) + c.far_reads * (1 - 1 / readers_a))
     rows = rows * _share_of_planes(x) * (1 + c.granule_reads * _is_shifted(x))
@@ -332,11 +336,12 @@ def _memory_bytes(case: Case, costs: Costs, element: Values) -> tuple[Values, Va
     line_bytes, run, tile = (
         np.asarray(values).astype(int) for values in (x.line_bytes, _run_bytes(x), _tile_bytes(x))
     )
-    common = np.gcd(tile, line_bytes)
+    common = np.where(x.whole_sectors > 0, line_bytes, np.gcd(tile, line_bytes))
     pieces = ((_SECTOR, c.broken_sector), (_ATOM, c.broken_atom), (LINE, c.broken_line))
     broken = sum(cost * (1 - np.gcd(common, size) / size) for size, cost in pieces)
     broken_box = c.broken_box * (1 - np.gcd(np.gcd(run, line_bytes), _SECTOR) / _SECTOR)
     edges = ceiling(x.line_bytes, tile) * broken + ceiling(x.line_bytes, run) * broken_box
+    edges = np.where(x.whole_sectors > 0, broken, edges)  # only rows end within sectors
     return reads, x.m * x.n * x.out_bytes * x.batch + lines * edges * np.where(x.warp > 0, c.warp_broken, 1.0)
 
 
@@ -355,6 +360,19 @@ def _tiles_down(case: Case, rows: Values) -> Values:
     experts = _matrices(x)
     high = rows * experts / x.m
     return np.where(x.experts > 0, x.m / rows + experts * (2 + high) / (4 + high), ceiling(x.m, rows))
+
+
+def _overlap(case: Case) -> Values:
+    """Return the columns that a tile has in common with the next, so that one of both stores a sector."""
+    x = case
+    step = (x.columns * x.out_bytes - _SECTOR / 2) // _SECTOR * _SECTOR
+    return np.where(x.whole_sectors > 0, x.columns - step / x.out_bytes, 0.0)
+
+
+def _tiles_across(case: Case) -> Values:
+    """Return how many tiles, or those of a cluster, there are along N."""
+    x, overlap = case, _overlap(case)
+    return ceiling(np.maximum(x.n - overlap, 1), (x.columns - overlap) * x.along)
 
 
 def _share_of_planes(case: Case) -> Values:
@@ -443,7 +461,7 @@ def _load_factors(case: Case, costs: Costs) -> tuple[Values, Values]:
     Boxes of a B that is contiguous along N begin at multiples of the tile's columns.
     """
     x, c = case, costs
-    columns = np.asarray(x.columns * x.element_bytes).astype(int)
+    columns = np.asarray((x.columns - _overlap(x)) * x.element_bytes).astype(int)
     begin_b = np.gcd(np.asarray(x.lines_b).astype(int), np.where(x.b_along_n > 0, columns, LINE))
     along_a = c.loads_along_m * np.maximum(x.a_along_m, _is_transposed(x))
     along_b = c.loads_along_n * x.b_along_n
@@ -463,7 +481,7 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     c, x = costs, case
     size = x.across * x.along * x.split
     slots = gpu.slots(size)
-    high, wide = ceiling(_tiles_down(x, x.rows), x.across), ceiling(x.n, x.columns * x.along)
+    high, wide = ceiling(_tiles_down(x, x.rows), x.across), _tiles_across(x)
     tiles = high * wide * x.batch * x.groups
     whole = tiles // slots
     rest = tiles - whole * slots
@@ -510,6 +528,7 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     ahead = x.stages * (x.rows + _loaded_columns(x)) * LINE
     far_ahead = np.clip((ahead - _AHEAD) / (_FAR_AHEAD - _AHEAD), 0, 1) * flows
     stored = stored + streamed * (c.open_rows * at_once / 1000 + c.read_ahead * far_ahead)
+    stored = stored * (1 + c.copied_rows * x.whole_sectors)
     rate = np.minimum(c.memory_bytes, np.minimum(tiles, slots) * size * c.memory_port_bytes)
     memory = (reads + stored + c.read_again * again) / rate + _drained(reads + stored, c)
 
@@ -566,7 +585,7 @@ def _epilogue(case: Case, costs: Costs, consumers: Values) -> Values:
     high = np.where(x.pingpong > 0, x.rows, x.rows / consumers) / ROWS
     piece = c.epilogue_piece + c.long_epilogue * x.long_epilogue + c.wide_results * (x.out_bytes > 2)
     finish = c.epilogue + piece * high * x.columns / ROWS / x.split
-    finish = finish + _thread_stores(x, c)
+    finish = finish + _thread_stores(x, c) + c.row_copies * x.whole_sectors * high
     finish = np.where(x.direct > 0, c.epilogue + c.direct_piece * high * x.columns / 8, finish)
     return np.where(x.gather > 0, 0.5 * finish, finish)
 
@@ -755,7 +774,7 @@ def plan_columns(plan: Plan) -> dict[str, float]:
         "split": plan.split, "groups": plan.groups, "gather": plan.gather, "stages": plan.stages,
         "pingpong": plan.schedule == "pingpong", "by_turns": plan.schedule == "by turns",
         "direct": plan.direct,
-        "a_in_registers": plan.a_in_registers, "raster": plan.group,
+        "a_in_registers": plan.a_in_registers, "raster": plan.group, "whole_sectors": plan.whole_sectors,
     }  # fmt: skip
 
 

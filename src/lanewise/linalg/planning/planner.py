@@ -226,8 +226,9 @@ def require_possible(problem: Problem, plan: Plan) -> None:
             f"split={plan.split}, groups={plan.groups}: K is {problem.k}, which is {steps} steps of {step}, "
             f"not enough for {parts} parts"
         )
-    if plan.a_in_registers and plan.family != "warpgroup":
-        raise LanewiseError("a_in_registers=True is for plans of family 'warpgroup'")
+    for name in ("a_in_registers", "whole_sectors"):
+        if getattr(plan, name) and plan.family != "warpgroup":
+            raise LanewiseError(f"{name}=True is for plans of family 'warpgroup'")
     if parts > 1 and problem.promote is not None:
         raise LanewiseError(
             f"split={plan.split}, groups={plan.groups}: K cannot be split where sums are promoted to f32"

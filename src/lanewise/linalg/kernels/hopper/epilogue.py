@@ -14,6 +14,7 @@ from lanewise.linalg.kernels.fused_epilogue import changes_values, column_terms,
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP, Store, Traits
 from lanewise.linalg.kernels.row_stores import Row, rows_at_once, store_rows
+from lanewise.linalg.kernels.tile_traits import SECTOR
 
 #: Bits of the swizzle of boxes with rows of 128, 64 and 32 bytes; others have none.
 _SWIZZLE_BITS = {128: 3, 64: 2, 32: 1, 0: 0}
@@ -89,6 +90,8 @@ class TileEpilogue:
         #: The row after the last that is stored, and the matrix of the batch or where it begins.
         self.last_row: Scalar | None = None
         self.batch: Scalar | None = None
+        #: Where in a box the first of the columns lies that are written now.
+        self.first_staged: Scalar | int = 0
         #: What `load_row_terms` loaded: the terms of this thread's two rows of each 64.
         self.of_rows: list[list[tuple[Scalar | None, ...]]] | None = None
         # Numbers for all elements are loaded once.
@@ -141,12 +144,15 @@ class TileEpilogue:
         if T.store is Store.WARPS and not T.column_terms:
             lw.syncwarp()  # the last tile's results have been read
         if T.column_terms:
-            if T.store is Store.WARPS:
+            if T.store in (Store.WARPS, Store.ROWS):
                 lw.barrier(1 + self.own, WARPGROUP)  # so have its columns' terms
             self.share_column_values(self.column_values(first_column) if values is None else values)
         for block in range(len(accumulators)):
             row = first_row + block * ROWS
             of_rows = self.of_rows[block]
+            if T.store is Store.ROWS:
+                self.store_whole_sectors(accumulators[block], row, first_column, of_rows, block)
+                continue
             if T.loops:
                 # Registers have no addresses: those of the next subtile move to the front.
                 values = accumulators[block]
@@ -169,6 +175,47 @@ class TileEpilogue:
                 self.store_subtile(
                     accumulators[block], columns, place, of_rows, which % memory.buffers, before, after
                 )
+
+    @lw.device
+    def store_whole_sectors(self, acc, row, column, of_rows, block) -> None:
+        """Store 64 rows of a tile that begin at a row and a column: a thread each row, by a bulk copy."""
+        T, memory = self.traits, self.memory
+        buffer = block % memory.buffers
+        lw.tma.wait(memory.buffers - 1, read=True)
+        lw.syncwarp()  # what the buffer had has been read
+        part = T.store_columns
+        if T.loops:
+            part = max(width for width in (32, 16, 8) if T.store_columns % width == 0)
+        for start in lw.range(0, T.store_columns, part) if T.loops else (0,):
+            self.first_staged = start
+            self.write_subtile(acc, (0, part), (row, column + start, start), of_rows, buffer)
+            move_forward(acc, part // 2, T.store_columns // 2)
+        lw.fence_proxy_async()
+        lw.syncwarp()
+        line = self.warp * 16 + self.lane % 16
+        place = self.C + (row + line).to(lw.i64) * self.leading + column.to(lw.i64) + self.batch
+        begin, end = self.own_columns(place, column)
+        if (self.lane < 16) & (row + line < self.last_row) & (begin < end):
+            source = self.sC.ptr(line, 0, 0, buffer, self.own)
+            target, source = ((each + begin).aligned(16) for each in (place, source))
+            lw.tma.copy(target, source, (end - begin) * (T.out.bits // 8))
+        lw.tma.commit()
+
+    @lw.device
+    def own_columns(self, place, column):
+        """Return which columns of a row of the tile it stores, the first and that after the last: from the
+        first sector that begins in it to the first that begins in the next tile.
+
+        The first tile of a row stores its beginning, too, and the last one its end; one behind that, nothing.
+        """
+        T, left, size = self.traits, self.N - column, self.traits.out.bits // 8
+
+        def ahead(place):
+            return ((0 - place.address.to(lw.u32)) & (SECTOR - 1)).to(lw.i32) // size
+
+        begin = lw.where(column == 0, 0, ahead(place))
+        end = lw.where(left <= T.bn, left, T.column_step + ahead(place + T.column_step))
+        return begin, lw.where((column == 0) | (left > T.overlap), end, 0)
 
     @lw.device
     def store_subtile(self, acc, columns, at, of_rows, buffer, before, after) -> None:
@@ -217,6 +264,8 @@ class TileEpilogue:
     @lw.device
     def wait_for_reads(self, most) -> None:
         """Let the thread that stores by TMA wait until at most so many stores have not read shared memory."""
+        if self.traits.store is Store.ROWS:
+            lw.tma.wait(most, read=True)
         if self.traits.store is Store.TMA:  # noqa: SIM102, decided while tracing
             if (self.warp == 0) & lw.elect_one():
                 lw.tma.wait(most, read=True)
@@ -292,6 +341,7 @@ class TileEpilogue:
         """Write 16 rows of a warp and 8 or 16 columns as rows of a box."""
         T, memory, lane, rows = self.traits, self.memory, self.lane, self.warp * 16
         box, column = at // memory.box_columns, at % memory.box_columns
+        column = column + self.first_staged
         if T.out in (f16, bf16):
             further = lane // 16 * 8 if eights == 2 else 0
             lw.stmatrix(self.sC.ptr(rows + lane % 16, column + further, box, buffer, self.own), pairs)

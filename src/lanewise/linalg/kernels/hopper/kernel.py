@@ -99,7 +99,7 @@ def scheduled(T, place, sizes, group, experts):
     """Return the tile scheduler, the first stage of K of this block, and how many stages it multiplies."""
     M, N, K, batch = sizes
     across, along = T.plan.cluster
-    columns = lw.cdiv(N, T.bn * along)
+    columns = lw.cdiv(lw.max(N - T.overlap, 1) if T.overlap else N, T.column_step * along)
     if T.one_tile:
         tiles = OneTile(T.cluster_size, T.batched, T.plan.groups)
     elif T.grouped:

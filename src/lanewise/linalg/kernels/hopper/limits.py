@@ -136,6 +136,15 @@ def _about_results(T: Traits, memory: SharedMemory) -> str:
         return "grouped products need cooperative warpgroups, stores by threads and a K that is not split"
     if T.grouped and plan.cluster not in ((1, 1), (1, 2), (2, 1)):
         return "clusters of grouped products must be 1 × 2 or 2 × 1"
+    if plan.whole_sectors and (
+        T.transposed or not T.aligned_rows or T.grouped or T.problem.sparse or T.problem.promote
+        or plan.direct or plan.split * plan.groups > 1 or T.bn <= T.overlap
+    ):  # fmt: skip
+        return (
+            "whole_sectors=True is for dense products whose K is not split, without scales of blocks, and "
+            "whose kernel stores rows (swap=False, if rows of the result are contiguous) that begin and end "
+            "at multiples of 16 bytes"
+        )
     columns = memory.box_columns
     if columns * T.out.bits % 128:
         return f"rows of {columns} results are not a multiple of 16 bytes"

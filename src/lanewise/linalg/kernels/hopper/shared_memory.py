@@ -150,6 +150,8 @@ class SharedMemory:
         T = self.traits
         if T.transposed:
             return ROWS if self.stages_rows else min(ROWS, LINE * 8 // T.out.bits)
+        if T.store is Store.ROWS:
+            return T.store_columns
         if self.stages_rows:
             widths = [width for width in range(T.store_columns, 0, -8) if T.store_columns % width == 0]
             return next((width for width in widths if ROWS * self._row_bytes(width) <= self.room), widths[-1])
@@ -170,8 +172,10 @@ class SharedMemory:
 
     @property
     def stages_rows(self) -> bool:
-        """Whether warps store rows that begin at any address: as long parts of them as there is room for."""
-        return not (self.traits.aligned_rows or self.traits.store is Store.REGISTERS)
+        """Whether rows lie in shared memory one behind the other: those that warps store at any address, as
+        long parts of them as there is room for, and those of which a bulk copy stores the whole sectors."""
+        T = self.traits
+        return T.store is Store.ROWS or not (T.aligned_rows or T.store is Store.REGISTERS)
 
     def _row_bytes(self, columns: int) -> int:
         """Bytes from one row of a box to the next: an odd multiple of 16 if rows have no swizzle."""
@@ -254,6 +258,8 @@ class SharedMemory:
             whole = self._boxes_bytes(boxes)
             several = T.consumer_rows * T.store_columns > ROWS * self.staged_rows
             return boxes, 2 if several and 2 * whole <= self.room else 1
+        if T.store is Store.ROWS:  # 64 rows at a time, through one buffer each if there is room
+            return 1, min(2, T.consumer_rows // ROWS) if 2 * self._boxes_bytes(1) <= self.room else 1
         if self.stages_rows:
             return 1, 1
         if T.store is Store.WARPS:

@@ -200,7 +200,7 @@ class Place:
     def first_element(self, traits: Traits, row, column) -> tuple[Scalar, Scalar]:
         """Return the first row and column of this block's part of a cluster's tile."""
         across, along = traits.plan.cluster
-        return (row * across + self.row) * traits.bm, (column * along + self.column) * traits.bn
+        return (row * across + self.row) * traits.bm, (column * along + self.column) * traits.column_step
 
     def targets(self, traits: Traits) -> tuple[Scalar | int, Scalar | int]:
         """Return the blocks that this one loads for, a bit for each: A for those with the same rows, B for

@@ -56,6 +56,8 @@ class Store(Enum):
     THREADS = "threads"
     #: Each warp of a consumer its own rows, from shared memory: warps do not wait for each other.
     WARPS = "warps"
+    #: A thread of a consumer each row, by a bulk copy from shared memory: the sectors that its tile owns.
+    ROWS = "rows"
     #: The consumers' threads, from their registers.
     REGISTERS = "registers"
 
@@ -157,7 +159,7 @@ class Traits(TileTraits):
     def tiles(self, m: int, n: int) -> tuple[int, int]:
         """Return how many tiles of a cluster there are along M and along N."""
         across, along = self.plan.cluster
-        return -(-m // (self.bm * across)), -(-n // (self.bn * along))
+        return -(-m // (self.bm * across)), self.tiles_across(n, along)
 
     @property
     def launched_in(self) -> int | None:
@@ -305,6 +307,8 @@ def traits_of(problem: Problem, plan: Plan) -> Traits:
     store = Store.TMA if aligned and not problem.experts else Store.THREADS
     if problem.out.k_major and not aligned:
         store = Store.WARPS
+    if plan.whole_sectors:
+        store = Store.ROWS
     schedule = plan.schedule if plan.schedule in ("pingpong", "by turns") else "cooperative"
     compiled = replace(
         plan, schedule=schedule, group=8, swap=False, copy_a=plan.copy_a or plan.copy_b, copy_b=False, why=""
