@@ -1,9 +1,10 @@
-"""Stores of rows that begin at any address, from shared memory: by a warp, one element of each lane at once.
+"""Stores of rows that begin at any address, from shared memory, and which tile stores what of a row.
 
-Neighbouring lanes have neighbouring elements, from the first multiple of 32 bytes of a row on: memory is
-written in sectors of 32 bytes. The elements before it are stored by themselves. On an H200 this is faster
-than 16 bytes at once, which would have to be put together of two neighbouring chunks first, and whose ends
-are stored one by one as well.
+Memory is written in sectors of 32 bytes. Where two tiles write parts of one, L2 takes each part by itself. So
+tiles may overlap, and a tile stores the sectors of a row from the first that begins in it to the first that
+begins in the next tile (`own_columns`). Where tiles do not overlap, a warp stores a row, one element of each
+lane at once (`store_rows`): neighbouring lanes have neighbouring elements, from the first whole sector on,
+and the elements before it are stored by themselves.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from typing import NamedTuple
 from lanewise import lang as lw
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.scalar import Scalar
+from lanewise.linalg.kernels.tile_traits import SECTOR
 
-#: Bytes of a sector, lanes of a warp, and elements of several rows that a lane has in its registers.
-_SECTOR, _LANES, _HELD = 32, 32, 8
+#: Lanes of a warp, and elements of several rows that a lane has in its registers.
+_LANES, _HELD = 32, 8
 
 
 class Row(NamedTuple):
@@ -36,11 +38,30 @@ def rows_at_once(width: int) -> int:
     return next(rows for rows in (8, 4, 2, 1) if rows == 1 or rows * -(-width // _LANES) <= _HELD)
 
 
+def elements_before(pointer: Pointer, multiple: int, size: int) -> Scalar:
+    """Return how many elements of a size lie between an address and the next multiple of some bytes."""
+    return ((0 - pointer.address.to(lw.u32)) & (multiple - 1)).to(lw.i32) // size
+
+
+@lw.device
+def own_columns(T, place, column, N):
+    """Return which columns of a row of a tile the tile stores: the first, and that after the last.
+
+    The row is at `place`, and begins at a `column` of N. The first tile of a row stores what lies before the
+    first sector, too, and the last one the row's end; a tile behind that, of a cluster, stores nothing.
+    """
+    size, left = T.out.bits // 8, N - column
+    begin = lw.where(column == 0, 0, elements_before(place, SECTOR, size))
+    further = T.column_step + elements_before(place + T.column_step, SECTOR, size)
+    end = lw.where(left <= T.bn, left, further)
+    return begin, lw.where((column == 0) | (left > T.overlap), end, 0)
+
+
 @lw.device
 def store_rows(rows: list[Row], width: int, size: int) -> None:
     """Store rows of at most `width` elements of a size by a warp."""
     lane = lw.lane_id()
-    gaps = [((0 - row.target.address.to(lw.u32)) & (_SECTOR - 1)).to(lw.i32) // size for row in rows]
+    gaps = [((0 - row.target.address.to(lw.u32)) & (SECTOR - 1)).to(lw.i32) // size for row in rows]
     targets = [rows[i].target + (gaps[i] + lane) for i in range(len(rows))]
     sources = [rows[i].source + (gaps[i] + lane) for i in range(len(rows))]
     left = [rows[i].length - gaps[i] - lane for i in range(len(rows))]

@@ -13,8 +13,7 @@ from lanewise.layout import Layout, Swizzle
 from lanewise.linalg.kernels.fused_epilogue import changes_values, column_terms, finished, rounded, row_terms
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP, Store, Traits
-from lanewise.linalg.kernels.row_stores import Row, rows_at_once, store_rows
-from lanewise.linalg.kernels.tile_traits import SECTOR
+from lanewise.linalg.kernels.row_stores import Row, own_columns, rows_at_once, store_rows
 
 #: Bits of the swizzle of boxes with rows of 128, 64 and 32 bytes; others have none.
 _SWIZZLE_BITS = {128: 3, 64: 2, 32: 1, 0: 0}
@@ -194,28 +193,12 @@ class TileEpilogue:
         lw.syncwarp()
         line = self.warp * 16 + self.lane % 16
         place = self.C + (row + line).to(lw.i64) * self.leading + column.to(lw.i64) + self.batch
-        begin, end = self.own_columns(place, column)
+        begin, end = own_columns(T, place, column, self.N)
         if (self.lane < 16) & (row + line < self.last_row) & (begin < end):
             source = self.sC.ptr(line, 0, 0, buffer, self.own)
             target, source = ((each + begin).aligned(16) for each in (place, source))
             lw.tma.copy(target, source, (end - begin) * (T.out.bits // 8))
         lw.tma.commit()
-
-    @lw.device
-    def own_columns(self, place, column):
-        """Return which columns of a row of the tile it stores, the first and that after the last: from the
-        first sector that begins in it to the first that begins in the next tile.
-
-        The first tile of a row stores its beginning, too, and the last one its end; one behind that, nothing.
-        """
-        T, left, size = self.traits, self.N - column, self.traits.out.bits // 8
-
-        def ahead(place):
-            return ((0 - place.address.to(lw.u32)) & (SECTOR - 1)).to(lw.i32) // size
-
-        begin = lw.where(column == 0, 0, ahead(place))
-        end = lw.where(left <= T.bn, left, T.column_step + ahead(place + T.column_step))
-        return begin, lw.where((column == 0) | (left > T.overlap), end, 0)
 
     @lw.device
     def store_subtile(self, acc, columns, at, of_rows, buffer, before, after) -> None:
