@@ -58,6 +58,12 @@ SEVERAL_TILES: dict[str, tuple[tuple[int, int, int], Any, Plan, int]] = {
     "rows of 128": ((600, 231, 80), bf16, plan((256, 128, 64)), 1),
     "a batch of e4m3": ((100, 77, 64), e4m3, plan((64, 32, 64)), 3),
     "f32": ((200, 213, 72), f32, plan((128, 128, 64)), 1),
+    "f32, the second of two subtiles narrower": (
+        (200, 213, 72),
+        f32,
+        replace(plan((128, 136, 64)), stages=5),
+        1,
+    ),
     "nine chunks in a row": ((400, 205, 72), bf16, plan((192, 72, 64)), 1),
     "nine chunks of e4m3": ((300, 301, 72), e4m3, plan((128, 144, 64)), 1),
 }

@@ -10,6 +10,7 @@ import lanewise as lw
 from everything import sampled
 from lanewise.errors import LanewiseError
 from lanewise.formats import bf16, e4m3, f16, f32
+from lanewise.linalg.kernels.hopper import launches as hopper
 from lanewise.linalg.kernels.hopper.traits import Store, traits_of
 from lanewise.linalg.plan import Plan
 from linalg.hopper_products import operand, plan, product

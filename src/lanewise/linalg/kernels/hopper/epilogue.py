@@ -216,7 +216,7 @@ class TileEpilogue:
             if T.aligned_rows:
                 self.store_own_rows(at, columns[1], buffer)
             else:
-                self.store_lines(at, (self.warp * 16, self.warp * 16 + 16, 1), buffer)
+                self.store_lines(at, (self.warp * 16, self.warp * 16 + 16, 1), columns[1], buffer)
             return
         if T.store is not Store.TMA or before is None:
             # the buffer's last contents have been read; else the subtile before has seen to that
@@ -242,7 +242,7 @@ class TileEpilogue:
         elif T.aligned_rows and not T.transposed:
             self.store_wide(at, columns[1], buffer)
         else:
-            self.store_lines(at, (self.warp, columns[1], 4), buffer)  # transposed
+            self.store_lines(at, (self.warp, columns[1], 4), memory.box_columns, buffer)  # transposed
 
     @lw.device
     def wait_for_reads(self, most) -> None:
@@ -380,15 +380,16 @@ class TileEpilogue:
                 (place + self.leading * i).aligned(16).store(values[i // rows])
 
     @lw.device
-    def store_lines(self, at, lines: tuple[int, int, int], buffer) -> None:
+    def store_lines(self, at, lines: tuple[int, int, int], width: int, buffer) -> None:
         """Store lines of a subtile that begin at any address: a warp has those from a first one to a last one
-        (of the tile's rows or, if it is stored transposed, of its columns) that are a step apart."""
+        (of the tile's rows or, if it is stored transposed, of its columns) that are a step apart; each has as
+        many elements as its `width`."""
         T, memory = self.traits, self.memory
         first_line, end, step = lines
         outer, along, last, limit = at[0], at[1], self.last_row, self.N
         if T.transposed:
             outer, along, last, limit = at[1], at[0], self.N, self.last_row
-        width, together = memory.box_columns, rows_at_once(memory.box_columns)
+        together = rows_at_once(width)
         place = self.C + outer.to(lw.i64) * self.leading + along.to(lw.i64) + self.batch
         count = lw.min(limit - along, width)
         for begin in lw.range(first_line, end, step * together):

@@ -155,7 +155,7 @@ def fitted(problem: Problem, plan: Plan) -> Plan | None:
     """Return a plan with as many of its stages as shared memory holds; None if there is no such kernel.
 
     Results leave through two buffers at least. Those that threads store one by one, and those of sums that
-    were promoted, leave all at once, if three stages are left then.
+    were promoted, leave all at once, if three stages are left then; and in pieces of 128 bytes or all at once.
     """
     seen = oriented(problem, plan)
     most: Plan | None = None
@@ -169,6 +169,8 @@ def fitted(problem: Problem, plan: Plan) -> Plan | None:
         except LanewiseError:
             continue
         memory = SharedMemory(traits)
+        if memory.stages_rows and memory.box_columns < min(traits.store_columns, LINE * 8 // traits.out.bits):
+            continue
         enough = memory.buffers >= min(2, memory.subtiles) and not traits.promotes
         stores_at_once = traits.store is Store.REGISTERS or plan.gather or memory.holds_all_results
         if stores_at_once or (traits.store is Store.TMA and enough):

@@ -153,7 +153,9 @@ class SharedMemory:
         if T.store is Store.ROWS:
             return T.store_columns
         if self.stages_rows:
-            widths = [width for width in range(T.store_columns, 0, -8) if T.store_columns % width == 0]
+            boxes = range(1, T.store_columns // 8 + 1)
+            widths = [-(-T.store_columns // (8 * count)) * 8 for count in boxes]  # the last may be narrower
+            widths = [width for width in widths if not (T.loops and T.store_columns % width)]
             return next((width for width in widths if ROWS * self._row_bytes(width) <= self.room), widths[-1])
         if T.store is Store.WARPS:
             wide = LINE * 8 // T.out.bits
