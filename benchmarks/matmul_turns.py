@@ -2,6 +2,7 @@
 
     git worktree add ../before COMMIT
     python benchmarks/matmul_turns.py ../before . --seed 7 --json turns.json
+    python benchmarks/matmul_turns.py ../before . --seed 7 --changed 10  # ten times as many, with other plans
 
 Both arguments are folders that hold `src/lanewise`. Each has a cache and processes of its own: some compile
 the kernels, then one times all products with the L2 cache swept before each call, twice, by turns with that
@@ -18,6 +19,7 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import geometric_mean, median
@@ -34,18 +36,46 @@ ROUNDS, WARM_UP, WORST = 13, 3, 12
 PROCESSES, SECONDS = 14, 120
 
 
-def drawn(seed: int) -> list[Shape]:
-    """Return the products of a seed."""
-    parts = [shapes(seed * 1000 + 1 + number, count, dtypes) for number, (dtypes, count) in enumerate(KINDS)]
+#: Formats of operands and of results by the names of products' types, where they are not the same.
+FORMATS, RESULTS = {"s8": "int8"}, {"e4m3": "bf16"}
+
+
+def drawn(seed: int, times: int = 1) -> list[Shape]:
+    """Return the products of a seed, or some times as many."""
+    parts = [
+        shapes(seed * 1000 + 1 + number, count * times, dtypes)
+        for number, (dtypes, count) in enumerate(KINDS)
+    ]
     return list(dict.fromkeys(shape for part in parts for shape in part))
 
 
-def work(seed: int, file: str) -> None:
-    """Do a checkout's part: compile all products or, with a file, time them and write µs and plans there."""
+def plans(every: Sequence[Shape]) -> dict[str, str]:
+    """Return the plans of products by this checkout, which takes no GPU."""
+    from planner_sweep import text_of
+
+    from lanewise.linalg.planning.planner import plan_of
+    from lanewise.linalg.rules import problem_of_sizes
+
+    found = {}
+    for shape in every:
+        problem = problem_of_sizes(
+            shape.m, shape.n, shape.k, FORMATS.get(shape.dtype, shape.dtype), out=RESULTS.get(shape.dtype),
+            layout=shape.layout, batch=shape.batch,
+        )  # fmt: skip
+        found[str(shape)] = text_of(plan_of(problem, "sm_90a"))
+    return found
+
+
+def work(part: str, file: Path) -> None:
+    """Do a checkout's part for the products in a file, and write to it what is found: plans, or also µs."""
     from matmul_random import compile_all
 
-    if not file:
-        compile_all(drawn(seed), PROCESSES, SECONDS)
+    every = [Shape(**row) for row in json.loads(file.read_text(encoding="utf-8"))]
+    if part == "compile":
+        compile_all(every, PROCESSES, SECONDS)
+        return
+    if part == "plans":
+        file.write_text(json.dumps(plans(every)), encoding="utf-8")
         return
     import torch
     from gpu_times import timed
@@ -55,7 +85,7 @@ def work(seed: int, file: str) -> None:
     import lanewise as lw
 
     found: dict[str, Any] = {}
-    for shape in drawn(seed):
+    for shape in every:
         a, b, _, keywords = operands(shape)
 
         def call(a: Any = a, b: Any = b, keywords: dict[str, Any] = keywords) -> Any:
@@ -66,23 +96,27 @@ def work(seed: int, file: str) -> None:
         microseconds = median(timed(call) for _ in range(ROUNDS))
         found[str(shape)] = [round(microseconds, 2), text_of(lw.plan(a, b, **keywords).plan)]
         torch.cuda.empty_cache()
-    Path(file).write_text(json.dumps(found), encoding="utf-8")
+    file.write_text(json.dumps(found), encoding="utf-8")
 
 
-def run(folder: Path, seed: int, file: str = "") -> dict[str, Any]:
+def run(folder: Path, every: Sequence[Shape], part: str) -> dict[str, Any]:
     """Run a checkout's part in a process of its own, and return what it wrote."""
     environment = {**os.environ, "PYTHONPATH": str(folder.resolve() / "src")}
-    command = [sys.executable, __file__, "--seed", str(seed), "--part", file or "compile"]
-    subprocess.run(command, env=environment, check=True)
-    return dict(json.loads(Path(file).read_text(encoding="utf-8"))) if file else {}
+    with tempfile.TemporaryDirectory() as at:
+        file = Path(at) / "part.json"
+        file.write_text(json.dumps([shape.fields() for shape in every]), encoding="utf-8")
+        command = [sys.executable, __file__, "--part", part, "--json", str(file)]
+        subprocess.run(command, env=environment, check=True)
+        found = json.loads(file.read_text(encoding="utf-8"))
+    return dict(found) if part != "compile" else {}
 
 
-def rows_of(seed: int, runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def rows_of(every: Sequence[Shape], runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a row for each product: the times of before, after, before and after, and both plans."""
     return [
         {**shape.fields(), "group": shape.group, "times": [each[str(shape)][0] for each in runs],
          "plans": [each[str(shape)][1] for each in runs[:2]]}
-        for shape in drawn(seed)
+        for shape in every
     ]  # fmt: skip
 
 
@@ -116,21 +150,28 @@ def main() -> None:
     parser.add_argument("folders", type=Path, nargs="*", help="two checkouts: before and after")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path)
+    parser.add_argument(
+        "--changed", type=int, metavar="TIMES", help="of so many times the products, those whose plans differ"
+    )
     parser.add_argument("--part", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.part:
-        work(given.seed, "" if given.part == "compile" else given.part)
+        work(given.part, given.json)
         return
     if len(given.folders) != 2:
         parser.error("name two folders that hold src/lanewise")
     from gpu_times import save
 
+    how, every = f"benchmarks/matmul_turns.py --seed {given.seed}", drawn(given.seed, given.changed or 1)
+    if given.changed:
+        before, after = (run(folder, every, "plans") for folder in given.folders)
+        changed = [shape for shape in every if before[str(shape)] != after[str(shape)]]
+        print(f"{len(changed)} of {len(every)} products have other plans")
+        how, every = f"{how} --changed {given.changed}", changed
     for folder in given.folders:
-        run(folder, given.seed)
-    file = str((given.json or Path("turns.json")).resolve()) + ".part"
-    rows = rows_of(given.seed, [run(folder, given.seed, file) for folder in [*given.folders, *given.folders]])
-    Path(file).unlink()
-    save(given.json, f"benchmarks/matmul_turns.py --seed {given.seed}", seed=given.seed, products=rows)
+        run(folder, every, "compile")
+    rows = rows_of(every, [run(folder, every, "times") for folder in [*given.folders, *given.folders]])
+    save(given.json, how, seed=given.seed, products=rows)
     report(rows)
 
 

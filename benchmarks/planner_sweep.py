@@ -178,7 +178,7 @@ def text_of(plan: Plan) -> str:
         if value != getattr(usual, name):
             words.append(f"{name}={str(value).replace(' ', '_')}")
     names = ("swap", "gather", "direct", "a_in_registers", "copy_a", "copy_b", "whole_sectors")
-    words += [name for name in names if getattr(plan, name)]
+    words += [name for name in names if getattr(plan, name, False)]  # older checkouts lack some
     return " ".join(words)
 
 

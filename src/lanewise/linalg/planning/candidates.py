@@ -79,8 +79,8 @@ _WARP_TILES = (
     (16, 8), (16, 64), (64, 8), (128, 8), (32, 32), (64, 64), (128, 64), (64, 128), (128, 128), (32, 256)
 )  # fmt: skip
 _WARP_STEPS, _WARP_STAGES, _WARP_SPLITS = (32, 64, 128), (4, 3), (1, 2, 4, 8)
-#: The tile of the mma.sync kernels that is slower than smaller ones if one stage has all of K and results are stored element
-#: by element, though the model finds it best: by 3 to 10 % in the mean of 53 products of five sweeps.
+#: The tile of the mma.sync kernels that is slower than smaller ones if one stage has all of K and results are
+#: stored element by element, though the model finds it best: by 3 % in the mean of 53 products of 5 sweeps.
 _SLOW_IF_UNALIGNED = (128, 128)
 #: Bytes of longer steps, each of which is all of K: nothing is loaded behind its end, and no loop is needed.
 _WHOLE_STEPS = (256, 512)

@@ -155,7 +155,7 @@ def fitted(problem: Problem, plan: Plan) -> Plan | None:
     """Return a plan with as many of its stages as shared memory holds; None if there is no such kernel.
 
     Results leave through two buffers at least. Those that threads store one by one, and those of sums that
-    were promoted, leave all at once, if three stages are left then; and in pieces of 128 bytes or all at once.
+    were promoted, leave all at once, if three stages are left then, and never in rows of less than 128 bytes.
     """
     seen = oriented(problem, plan)
     most: Plan | None = None
