@@ -5,10 +5,10 @@ Works on the syntax tree of one function; what is done with the names is left to
 
 import ast
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from lanewise.lang.frontend.syntax_nodes import children, walk
+from lanewise.records import record
 
 Names = frozenset[str]
 NONE: Names = frozenset()
@@ -20,7 +20,7 @@ _DEFINITIONS = frozenset([ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef])
 _COMPREHENSIONS = frozenset([ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp])
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Carried:
     """Of one `if`, `while` or `for`: names `bound` in it and read later; names `read` in it besides.
 
