@@ -205,13 +205,13 @@ def residuals(data: Data, model: Model) -> np.ndarray:
 
 def fit(data: Data, model: Model, steps: int, only: Sequence[str] = ()) -> Model:
     """Return a model with the costs of the least squares, all of them positive; others than `only` stay."""
-    names = list(only) or [each.name for each in fields(model.costs)]
+    names = list(only) or model.costs._fields
     first = np.log([max(getattr(model.costs, name), 1e-6) for name in names])
     values = first
 
     def with_costs(values: np.ndarray) -> Model:
         costs = dict(zip(names, np.exp(values).tolist(), strict=True))
-        return replace(model, costs=replace(model.costs, **costs))
+        return replace(model, costs=model.costs._replace(**costs))
 
     def off(values: np.ndarray) -> np.ndarray:
         return np.concatenate([residuals(data, with_costs(values)), _PRIOR * (values - first)])
@@ -322,7 +322,7 @@ def fit_data(rows: list[dict[str, Any]]) -> Data:
 def errors_by_bound(data: Data, costs: Costs = H200) -> dict[str, tuple[int, float]]:
     """Return how many plans near the best each part of the time bounds, and by what share times are off."""
     found = expected(data.case, costs, GPUS["sm_90a"])
-    names = [each.name for each in fields(found) if each.name not in ("total", "waves")]
+    names = [name for name in found._fields if name not in ("total", "waves")]
     longest = np.argmax([np.broadcast_to(getattr(found, name), found.total.shape) for name in names], axis=0)
     off = np.log(found.total / data.times)
     errors = {}
@@ -353,7 +353,7 @@ def main() -> None:
     kept = [row for row in rows if fold_of(row)]
     if given.fit is not None:
         model = fit(fit_data(kept), model, given.steps, only)
-        for name in only or [each.name for each in fields(model.costs)]:
+        for name in only or model.costs._fields:
             print(f"    {name}={getattr(model.costs, name):.4g},")
     left_out = left_out_of(given.sweeps)
     for name, data in (("in the fit", Data(kept)), ("left out", left_out)):

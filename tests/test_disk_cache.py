@@ -215,6 +215,23 @@ def test_without_a_folder_the_contents_are_read(library: Path, tmp_path: Path) -
     assert run(library, "", DIGEST) != first
 
 
+ASKED_FIRST = """
+import lanewise.disk_cache as disk_cache
+print(disk_cache.read("request", ".o"), disk_cache._first_sources.cache_info().currsize)
+with disk_cache.reading_source():
+    pass
+print(disk_cache._first_sources.cache_info().currsize)
+disk_cache.keep("request", ".o", b"kept")
+print(disk_cache.read("request", ".o"))
+"""
+
+
+def test_an_empty_folder_is_asked_without_reading_the_source(library: Path, tmp_path: Path) -> None:
+    settle(library)
+    assert run(library, tmp_path / "cache", ASKED_FIRST) == ["None 0", "1", "b'kept'"]
+    assert run(library, tmp_path / "cache", ASKED_FIRST)[0] == "b'kept' 1"
+
+
 CHANGED_MEANWHILE = """
 import pathlib
 import lanewise, lanewise.disk_cache as disk_cache

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -101,8 +102,20 @@ def _directory() -> str:
 
 def read(request: str, suffix: str) -> bytes | None:
     """Return what was kept for a request, or None if it is not there, not whole, or of other source."""
-    digest = package_digest() if _directory() else ""  # without a folder no source has to be read
+    digest = package_digest() if _may_hold(suffix) else ""
     return _read_file(_file_name(request, digest, suffix)) if digest else None
+
+
+def _may_hold(suffix: str) -> bool:
+    """Return whether the folder may have what is asked for: without such files no source has to be read."""
+    directory = _directory()
+    if not directory or _first_sources.cache_info().currsize:  # read already
+        return bool(directory)
+    try:
+        with os.scandir(directory) as listing:
+            return any(entry.name.endswith(suffix) for entry in listing)
+    except OSError:
+        return False
 
 
 def keep(request: str, suffix: str, content: bytes) -> None:
@@ -114,6 +127,25 @@ def keep(request: str, suffix: str, content: bytes) -> None:
     digest = package_digest() if _directory() else ""
     if digest and _is_unchanged():
         _write_file(_file_name(request, digest, suffix), content)
+
+
+@contextmanager
+def reading_source() -> Iterator[None]:
+    """Look at the source in a thread, as `keep` would do, while machine code is made outside of Python.
+
+    The PTX is there by then, so that the machine code is of the source that is looked at.
+    """
+    if not _directory():
+        yield
+        return
+    import threading  # later than this module, as hashlib
+
+    reader = threading.Thread(target=lambda: package_digest() and _is_unchanged())
+    reader.start()
+    try:
+        yield
+    finally:
+        reader.join()
 
 
 def _file_name(request: str, digest: str, suffix: str) -> str:

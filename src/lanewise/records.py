@@ -1,8 +1,8 @@
 """Classes of plain fields, as `dataclasses` makes them with slots, but quicker to define.
 
-A new process that runs a kernel from the cache defines some forty of these classes for PTX's model.
-`dataclasses` generates and compiles six methods for each, which is a fifth of the start. Here only `__init__`
-is generated; the others are shared.
+A new process that runs a kernel from the cache defines some forty of these classes for PTX's model, and one
+that traces a kernel twenty more. `dataclasses` generates and compiles six methods for each, which is a fifth
+of the start. Here only `__init__` is generated; the others are shared.
 """
 
 from collections.abc import Callable

@@ -1,10 +1,13 @@
 """The catalogue against the record of ptxas 13.0 and of an H200: legality, registers, layouts, lowering."""
 
+from dataclasses import fields, replace
+
 import pytest
 
 from isa.facts import Fact, facts, recorded
 from lanewise.errors import IllegalInstruction
-from lanewise.isa import ARCHS, FAMILIES, Instruction, Operand, instruction, instructions
+from lanewise.isa import ARCHS, FAMILIES, Form, Instruction, Operand, instruction, instructions
+from lanewise.isa.table import forms, legality_of
 
 
 def catalogued(fact: Fact) -> Instruction:
@@ -43,6 +46,19 @@ def test_nothing_else_is_catalogued() -> None:
         for found in instructions()
     }
     assert spaceless == known
+
+
+def test_a_form_is_looked_up_as_all_are_listed() -> None:
+    """Every form, and forms that differ from it in one field, legal or not."""
+    for family in FAMILIES:
+        listed = forms(family)
+        values = {field.name: {getattr(form, field.name) for form in listed} for field in fields(Form)}
+        for number, form in enumerate(listed):
+            assert legality_of(form) == listed[form]
+            if number % 16 == 0:
+                for name in values.keys() - {"family"}:
+                    for other in (replace(form, **{name: value}) for value in values[name]):
+                        assert legality_of(other) == listed.get(other)
 
 
 def test_state_spaces() -> None:

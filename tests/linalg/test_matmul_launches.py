@@ -86,6 +86,21 @@ def test_launches_are_recorded_repeated_and_kept(driver: NoDriver, monkeypatch: 
     assert driver.launched.pop() == (3, addresses)
 
 
+def test_machine_code_that_is_not_kept_is_made_once(
+    driver: NoDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assembled: list[str] = []
+
+    def assemble(module: Any, text: str, *_: object) -> bytes:
+        assembled.append(text)
+        return b"\x7fELF"
+
+    monkeypatch.setenv("LANEWISE_CACHE_DIR", "")
+    monkeypatch.setattr("lanewise.gpu.assemble.assemble", assemble)
+    run(np.ones((64, 192), np.float16), np.ones((192, 64), np.float16), 5)
+    assert len(assembled) == len(driver.launched) == 1
+
+
 def test_views_of_memory_are_never_read() -> None:
     """Parts of an operand's memory keep its number; one that only a copy could be is an error."""
     view = device_view(4, 0x7F0000000000, (48,), (1,), f16)

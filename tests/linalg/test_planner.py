@@ -3,7 +3,7 @@
 import itertools
 import re
 from contextlib import nullcontext
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -131,7 +131,7 @@ def test_longer_products_take_longer() -> None:
 
 def test_power_slows_all_plans_of_a_long_product_alike() -> None:
     """The clock falls by what is multiplied, not by the plan: short products keep their times."""
-    at_full_power = replace(H200, slower_clock=0.0)
+    at_full_power = H200._replace(slower_clock=0.0)
     for size, is_long in ((2048, False), (12288, True)):
         problem = problem_of_sizes(size, size, size, "bf16", layout="nt")
         found = ranked(problem)
@@ -218,7 +218,7 @@ def test_a_fit_finds_costs_that_choose_well(scripts: Any) -> None:
     """Times of a model with other costs: after the fit, plans are chosen as if those costs were known."""
     in_use = scripts.fit.IN_USE
     rng = np.random.default_rng(3)
-    values = {each.name: getattr(in_use.costs, each.name) for each in fields(in_use.costs)}
+    values = in_use.costs._asdict()
     other = {name: value * float(np.exp(rng.normal(0, 1))) for name, value in values.items()}
     truth = replace(in_use, costs=type(in_use.costs)(**other))
     data = scripts.fit.Data(sweep(scripts, 24, truth))

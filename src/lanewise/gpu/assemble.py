@@ -44,7 +44,8 @@ def cubin(module: Module, context: Context, kernel: str = "") -> bytes:
     request = f"{text}\0{arch}\0{_circumstances(context.driver.version)}"
     image = disk_cache.read(request, ".cubin")
     if image is None:
-        image = assemble(module, text, arch, context, kernel)
+        with disk_cache.reading_source():
+            image = assemble(module, text, arch, context, kernel)
         disk_cache.keep(request, ".cubin", image)
     return image
 

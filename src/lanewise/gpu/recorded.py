@@ -125,6 +125,8 @@ def _refuse_address(title: str, number: int, addresses: Sequence[int]) -> None:
 
 def keep(request: str, launches: Sequence[tuple[RecordedLaunch, Entry]], more: dict[str, object]) -> None:
     """Keep launches for other processes, with their machine code and what else JSON holds."""
+    if disk_cache.cache_directory() is None:  # the machine code would be made again
+        return
     rows = []
     for launch, entry in launches:
         image = cubin(entry.module, launch.kernel.context, entry.name)

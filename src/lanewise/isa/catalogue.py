@@ -22,7 +22,7 @@ from lanewise.isa.form import FAMILIES, Form
 from lanewise.isa.instruction import Instruction
 from lanewise.isa.statement import check_operands, split_statement
 from lanewise.isa.syntax import KINDS, TYPES, read
-from lanewise.isa.table import Legality, forms
+from lanewise.isa.table import Legality, forms, legality_of
 from lanewise.tracebacks import short_traceback
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def instruction(
     except IllegalInstruction as error:
         raise add_nearest(error, head) from None
     form = _choose_operands(form, written, a_source, stride)
-    legality = forms(form.family).get(form)
+    legality = legality_of(form)
     if legality is None or not legality.documented:
         raise refuse(form, head, wanted_arch)
     named_form = _instruction(form, legality)

@@ -79,6 +79,28 @@ class Row:
             )  # fmt: skip
             yield from self._choices(form, legality)
 
+    def has(self, form: Form) -> bool:
+        """Whether a form of the row's family is one of the row's."""
+        return (
+            form.shape_text in self.shapes
+            and form.types in self.types
+            and form.layouts in self.layouts
+            and (form.scale_vec, form.scale_vec_written, form.scale_type) in self.scale
+            and (form.matrix, form.kind, form.bitop) == (self.matrix, self.kind, self.bitop)
+            and form.satfinite in self.satfinite
+            and form.rounding in self.roundings
+            and form.num in self.nums
+            and form.trans in self.trans
+            and form.space in self.spaces
+            and form.stride in self.strides
+            and form.a_source in self.a_sources
+        )
+
+    def legality(self, form: Form) -> Legality:
+        """Where a form of the row is legal."""
+        legality = Legality(targets(self.targets), self.since, self.until, self.documented)
+        return _since_space(legality, form.space)
+
     def _choices(self, form: Form, legality: Legality) -> Iterator[tuple[Form, Legality]]:
         """A form with every choice of the modifiers and operands that are independent of its types."""
         for saturate, rounding, num, trans, (space, stride), a_source in product(
@@ -301,3 +323,8 @@ def rows(family: str) -> tuple[Row, ...]:
 def forms(family: str) -> dict[Form, Legality]:
     """Every form of a family that ptxas accepts, documented or not."""
     return {form: legality for row in rows(family) for form, legality in row.forms()}
+
+
+def legality_of(form: Form) -> Legality | None:
+    """Where a form is legal, None if ptxas does not accept it: as `forms` says, which makes all forms."""
+    return next((row.legality(form) for row in reversed(rows(form.family)) if row.has(form)), None)

@@ -11,7 +11,6 @@ What only some kernels need, such as TMA and tiles, is loaded when it is first a
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from lanewise.lang import wmma
 from lanewise.lang.frontend.device import Device, device
 from lanewise.lang.frontend.kernel import Kernel, kernel
 from lanewise.lang.frontend.loops import range
@@ -108,6 +107,7 @@ from lanewise.lang.trace.special_registers import (
 )
 
 if TYPE_CHECKING:
+    from lanewise.lang import wmma
     from lanewise.lang.blackwell import clc, tcgen05, tmem
     from lanewise.lang.frontend.annotations import (
         Array,
@@ -147,17 +147,16 @@ if TYPE_CHECKING:
     from lanewise.lang.tiles.copy import copy, inside
     from lanewise.lang.tiles.gemm import gemm
     from lanewise.lang.tiles.partition import local_partition
-    from lanewise.lang.tiles.pipeline import (
-        Pipeline,
-        PipelineCLCFetchAsync,
-        PipelineState,
-        PipelineTmaUmmaAsync,
-        PipelineUmmaAsync,
-    )
+    from lanewise.lang.tiles.pipeline import Pipeline, PipelineState
     from lanewise.lang.tiles.register_tensor import clear, fill, make_fragment_like
     from lanewise.lang.tiles.scheduler import PersistentTiles
     from lanewise.lang.tiles.tensor import local_tile, make_identity_tensor, make_tensor
     from lanewise.lang.tiles.tma_copy import make_tma_copy, tma_partition
+    from lanewise.lang.tiles.umma_pipeline import (
+        PipelineCLCFetchAsync,
+        PipelineTmaUmmaAsync,
+        PipelineUmmaAsync,
+    )
 
 #: Names that are loaded on first use, and the module that has them; the module itself where it has its name.
 #: Dtypes and annotations are among them because type checkers find others there, above.
@@ -175,15 +174,17 @@ _HOMES = {
     "tiles.copy": "copy inside",
     "tiles.gemm": "gemm",
     "tiles.partition": "local_partition",
-    "tiles.pipeline": ("Pipeline PipelineState PipelineCLCFetchAsync PipelineTmaUmmaAsync PipelineUmmaAsync"),
+    "tiles.pipeline": "Pipeline PipelineState",
     "tiles.register_tensor": "clear fill make_fragment_like",
     "tiles.scheduler": "PersistentTiles",
     "tiles.tensor": "local_tile make_identity_tensor make_tensor",
     "tiles.tma_copy": "make_tma_copy tma_partition",
+    "tiles.umma_pipeline": "PipelineCLCFetchAsync PipelineTmaUmmaAsync PipelineUmmaAsync",
     "trace.types": (
         "Constexpr Ptr bf16x2 e2m1x2 e2m3x2 e3m2x2 e4m3x2 e5m2x2 f16x2 "
         "i8 i16 i32 i64 pred u16 u32 u64 ue8m0x2"
     ),
+    "wmma": "wmma",
 }
 _LATER = {name: home for home, names in _HOMES.items() for name in names.split()}
 
@@ -355,6 +356,6 @@ def __getattr__(name: str) -> object:
     if home is None:
         raise AttributeError(f"module 'lanewise.lang' has no attribute {name!r}")
     module = import_module(f"lanewise.lang.{home}")
-    value = module if home.endswith(f".{name}") and not hasattr(module, name) else getattr(module, name)
+    value = module if home.rpartition(".")[2] == name and not hasattr(module, name) else getattr(module, name)
     globals()[name] = value
     return value

@@ -6,13 +6,14 @@
 import sys
 import sysconfig
 from collections import deque
-from dataclasses import dataclass, is_dataclass
+from dataclasses import is_dataclass
 from enum import Enum
 from functools import cache, cached_property
 from types import CellType, FunctionType, SimpleNamespace
 from typing import Any, TypeGuard
 
 from lanewise.lang.trace.traced import AnyValue, Node, Traced, describe
+from lanewise.records import record
 
 #: Packages whose objects are left alone unless a value of a kernel is among their attributes.
 _FOREIGN = frozenset(("numpy", "torch", "cupy", "jax", "ml_dtypes"))
@@ -31,7 +32,7 @@ class GlobalVariable:
         self.namespace, self.name = namespace, name
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class ArrayForm:
     """What a NumPy array has: dtype, shape and the bytes of its elements; no bytes if they are objects."""
 

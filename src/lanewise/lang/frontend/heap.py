@@ -34,6 +34,7 @@ from lanewise.lang.frontend.containers import (
 from lanewise.lang.trace.builder import current
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.traced import RUNTIME_NAME, AnyValue, Node, Traced, children
+from lanewise.records import record
 
 #: Elements from which on a global list of Python values is taken for a table.
 _LONG = 256
@@ -42,7 +43,7 @@ _LEAVES = frozenset((Scalar, int, float, str, bool, type(None)))
 _LANEWISE = str(Path(__file__).parents[2])
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Scope:
     """The global variables of a rewritten function, and its own that functions inside it capture.
 

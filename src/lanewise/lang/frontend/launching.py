@@ -7,7 +7,6 @@ anything runs. The kernel itself is in `kernel.py`; what runs it, and how data d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from reprlib import repr
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -21,6 +20,7 @@ from lanewise.lang.trace.types import Ptr, TensorMapType, dtype_name, is_int, pr
 from lanewise.lang.versions.constant_keys import constants_key
 from lanewise.lang.versions.guard import GONE
 from lanewise.ptx.host_tensors import host_array
+from lanewise.records import record
 from lanewise.tracebacks import shorten
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _WARP = 32
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class BlockNeeds:
     """The block that a kernel needs; each requirement stands with an error that names its Python line."""
 

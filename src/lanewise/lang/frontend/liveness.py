@@ -5,22 +5,21 @@ Works on the syntax tree of one function; what is done with the names is left to
 
 import ast
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 from lanewise.lang.frontend.syntax_nodes import children, walk
+from lanewise.records import record
 
 Names = frozenset[str]
 NONE: Names = frozenset()
-#: Statements with statements in them: what is found of these is kept, as those around them ask again.
+#: Statements with statements in them: their names are kept, as those around them ask again.
 _COMPOUND = frozenset([ast.If, ast.While, ast.For, ast.With])
 _FUNCTIONS = frozenset([ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda])
-_DEFINITIONS = frozenset([ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef])
 #: Expressions with names of their own; only `:=` in them binds names outside.
-_COMPREHENSIONS = frozenset([ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp])
+_COMPREHENSIONS = frozenset([ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp])
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Carried:
     """Of one `if`, `while` or `for`: names `bound` in it and read later; names `read` in it besides.
 
@@ -34,62 +33,88 @@ class Carried:
     live: tuple[str, ...] = ()
 
 
-def reads(node: ast.AST | None, known: dict[ast.AST, Names] | None = None) -> Names:
-    """Return the names that a tree reads; of a function inside it those that are not its own.
+class Uses(NamedTuple):
+    """The names that a tree reads, and those that it binds."""
 
-    `known` keeps the names of statements that do not change meanwhile.
+    reads: Names
+    binds: Names
 
-    >>> sorted(reads(ast.parse("a[i] = b + 1")))
-    ['a', 'b', 'i']
-    >>> sorted(reads(ast.parse("def f(x):\\n    y = x + z\\n    return y")))
+
+def uses(node: ast.AST, known: dict[ast.AST, Uses] | None = None) -> Uses:
+    """Return the names that a tree reads and binds; of a function inside it those that are not its own.
+
+    `known` keeps those of statements and functions, which do not change meanwhile.
+
+    >>> tree = uses(ast.parse("a[i] = x = b + 1"))
+    >>> sorted(tree.reads), sorted(tree.binds)
+    (['a', 'b', 'i'], ['x'])
+    >>> sorted(uses(ast.parse("def f(x):\\n    y = x + z\\n    return y")).reads)
     ['z']
     """
-    if node is None:
-        return NONE
     known = {} if known is None else known
     names = known.get(node)
     if names is None:
-        collected: set[str] = set()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            collected |= _read_by_function(node, known)
+        reads: set[str] = set()
+        binds: set[str] = set()
+        if type(node) in _FUNCTIONS:
+            reads, binds = _read_by_function(node, known), _bound_by_function(node)
+        elif type(node) in _COMPOUND:  # which would look itself up
+            _collect(children(node), known, reads, binds)
         else:
-            _collect_reads([node], known, collected)
-        names = known[node] = frozenset(collected)
+            _collect([node], known, reads, binds)
+        names = known[node] = Uses(frozenset(reads), frozenset(binds))
     return names
 
 
-def _collect_reads(nodes: Iterable[ast.AST], known: dict[ast.AST, Names], names: set[str]) -> None:
-    """Add the names that trees read to `names`."""
+def _collect(nodes: Iterable[Any], known: dict[ast.AST, Uses], reads: set[str], binds: set[str]) -> None:
+    """Add the names that trees read to `reads`, and those that they bind to `binds`."""
     for node in nodes:
         kind = type(node)
         if kind is ast.Name:
-            name = cast(ast.Name, node)
-            if type(name.ctx) is ast.Load:
-                names.add(name.id)
-        elif kind in _COMPOUND and node in known:
-            names |= known[node]
-        elif kind in _FUNCTIONS:
-            names |= reads(node, known)
-        elif kind in _COMPOUND:
-            inside: set[str] = set()
-            _collect_reads(children(node), known, inside)
-            known[node] = frozenset(inside)
-            names |= inside
+            context = type(node.ctx)
+            if context is ast.Load:
+                reads.add(node.id)
+            elif context is ast.Store:
+                binds.add(node.id)
+        elif kind in _COMPOUND or kind in _FUNCTIONS:
+            inner = uses(node, known)
+            reads |= inner.reads
+            binds |= inner.binds
         elif kind in _COMPREHENSIONS:
-            generators = cast(ast.ListComp, node).generators
             own: set[str] = set()
-            _collect_reads(children(node), known, own)
-            own -= binds(generator.target for generator in generators)
-            _collect_reads([generators[0].iter], known, own)  # which is evaluated outside
-            names |= own
+            _collect(children(node), known, own, set())
+            own -= _bound([generator.target for generator in node.generators], known)
+            _collect([node.generators[0].iter], known, own, set())  # which is evaluated outside
+            reads |= own
+            binds |= _bound_by_walrus(node)
+        elif kind is ast.ClassDef:
+            _collect(children(node), known, reads, set())
+            binds.add(node.name)
         else:
-            _collect_reads(children(node), known, names)
+            _collect(children(node), known, reads, binds)
+            if kind is ast.alias:
+                binds.add((node.asname or node.name).split(".")[0])
 
 
-def _read_by_function(node: Any, known: dict[ast.AST, Names]) -> set[str]:
+def _bound(nodes: Iterable[ast.AST], known: dict[ast.AST, Uses]) -> Names:
+    """Return the names that trees bind."""
+    return NONE.union(*[uses(node, known).binds for node in nodes])
+
+
+def _bound_by_walrus(node: ast.AST) -> set[str]:
+    """Return the names that `:=` binds in an expression."""
+    return {part.target.id for part in walk(node) if isinstance(part, ast.NamedExpr)}
+
+
+def _bound_by_function(node: Any) -> set[str]:
+    """Return the name of a function; of a lambda, the names that `:=` binds in it."""
+    return _bound_by_walrus(node) if type(node) is ast.Lambda else {node.name}
+
+
+def _read_by_function(node: Any, known: dict[ast.AST, Uses]) -> set[str]:
     """Return the names that a function or lambda reads and that are not its own."""
     inside: set[str] = set()
-    _collect_reads(children(node), known, inside)
+    _collect(children(node), known, inside, set())
     arguments = {part.arg for part in walk(node.args) if isinstance(part, ast.arg)}
     body = [node.body] if isinstance(node, ast.Lambda) else node.body
     outer = {
@@ -97,40 +122,8 @@ def _read_by_function(node: Any, known: dict[ast.AST, Names]) -> set[str]:
     }
     # What surrounds the function's body, such as defaults and annotations, is read outside.
     around: set[str] = set()
-    _collect_reads(
-        [node.args] if isinstance(node, ast.Lambda) else [node.args, *node.decorator_list], known, around
-    )
-    return around | (inside - ((arguments | binds(body)) - outer))
-
-
-def binds(nodes: Iterable[ast.AST], known: dict[ast.AST, Names] | None = None) -> Names:
-    """Return the names that statements bind, nested functions' own names left out."""
-    names: set[str] = set()
-    _collect_bound(nodes, {} if known is None else known, names)
-    return frozenset(names)
-
-
-def _collect_bound(nodes: Iterable[Any], known: dict[ast.AST, Names], names: set[str]) -> None:
-    """Add the names that trees bind to `names`."""
-    for node in nodes:
-        kind = type(node)
-        if kind is ast.Name:
-            if type(node.ctx) is ast.Store:
-                names.add(node.id)
-        elif kind in _DEFINITIONS:
-            names.add(node.name)
-        elif kind in _COMPREHENSIONS:
-            names |= {part.target.id for part in walk(node) if isinstance(part, ast.NamedExpr)}
-        elif kind in _COMPOUND:
-            if node not in known:
-                inside: set[str] = set()
-                _collect_bound(children(node), known, inside)
-                known[node] = frozenset(inside)
-            names |= known[node]
-        else:
-            _collect_bound(children(node), known, names)
-            if kind is ast.alias:
-                names.add((node.asname or node.name).split(".")[0])
+    _collect([node.args, *getattr(node, "decorator_list", ())], known, around, set())
+    return around | (inside - ((arguments | _bound(body, known)) - outer))
 
 
 class Liveness:
@@ -139,24 +132,20 @@ class Liveness:
     def __init__(self, function: ast.FunctionDef) -> None:
         self.carried: dict[ast.AST, Carried] = {}
         self._loops: list[tuple[Names, Names]] = []
-        self._known_reads: dict[ast.AST, Names] = {}
-        self._known_binds: dict[ast.AST, Names] = {}
+        self._known: dict[ast.AST, Uses] = {}
+        for statement in function.body:
+            uses(statement, self._known)
         # what a function inside this one reads may be read whenever that is called
-        self._captured = frozenset[str]().union(
-            *(
-                self._reads(node)
-                for statement in function.body
-                for node in walk(statement)
-                if isinstance(node, ast.FunctionDef | ast.Lambda)
-            )
+        self._captured = NONE.union(
+            *[names.reads for node, names in self._known.items() if type(node) in _FUNCTIONS]
         )
         self._statements(function.body, NONE)
 
     def _reads(self, node: ast.AST | None) -> Names:
-        return reads(node, self._known_reads)
+        return NONE if node is None else uses(node, self._known).reads
 
     def _binds(self, nodes: Iterable[ast.AST]) -> Names:
-        return binds(nodes, self._known_binds)
+        return _bound(nodes, self._known)
 
     def _statements(self, statements: list[ast.stmt], after: Names) -> Names:
         for statement in reversed(statements):
@@ -183,7 +172,7 @@ class Liveness:
             case ast.Continue():
                 return self._loops[-1][0] if self._loops else after
             case ast.With():
-                items = frozenset[str]().union(*(self._reads(item.context_expr) for item in node.items))
+                items = NONE.union(*(self._reads(item.context_expr) for item in node.items))
                 return self._statements(node.body, after) - self._binds(node.items) | items
             case ast.AugAssign():
                 own = {node.target.id} if isinstance(node.target, ast.Name) else NONE
@@ -209,7 +198,7 @@ class Liveness:
     def _carry(self, node: ast.stmt, nodes: Sequence[ast.AST], live: Names, restored: Names = NONE) -> None:
         bound = self._binds(nodes) & (live | self._captured)
         restored -= bound  # a function inside may still read such a name
-        read = frozenset[str]().union(*(self._reads(node) for node in nodes)) - bound - restored
+        read = NONE.union(*(self._reads(node) for node in nodes)) - bound - restored
         if isinstance(node, ast.For | ast.While):
             read -= self._binds(nodes)  # every round binds these before it reads them
         live |= self._captured

@@ -5,7 +5,6 @@ The arguments that a launch gives for them are checked in `launching.py`.
 
 import inspect
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from lanewise.formats import Format
@@ -23,12 +22,13 @@ from lanewise.lang.trace.types import (
     parameter_type,
     register_kind,
 )
+from lanewise.records import record
 
 #: Names that PTX allows.
 _PTX_NAME = re.compile(r"[a-zA-Z]\w*|_\w+", re.ASCII)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Parameter:
     """A parameter of a kernel: `kind` is a Ptr, a dtype or Constexpr; an array is a Ptr with a layout."""
 

@@ -7,10 +7,11 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from typing import Any
 
 from lanewise.lang.frontend.liveness import Carried, Liveness
-from lanewise.lang.frontend.syntax_nodes import NodesAt, child_fields, children, walk
+from lanewise.lang.frontend.syntax_nodes import NodesAt, child_fields, walk
 from lanewise.lang.trace.traced import RUNTIME_NAME
 
 _RESULT = "__result"
@@ -27,6 +28,8 @@ _INSTEAD = {
     "raise": "`assert` stops a kernel, and the trace where its condition is Python's",
 }
 _NOTHING = "it has no meaning on a GPU"
+#: Where statements have statements inside them.
+_BLOCKS = ("body", "orelse")
 
 
 class Unsupported(Exception):
@@ -58,11 +61,13 @@ def _ends(statements: list[ast.stmt]) -> bool:
     return isinstance(last, ast.If) and _ends(last.body) and _ends(last.orelse)
 
 
-def _has_return(node: ast.AST) -> bool:
-    """Return whether a tree returns from its function; functions inside it do not count."""
-    if isinstance(node, ast.FunctionDef | ast.Lambda | ast.ClassDef):
+def _has_return(statement: Any) -> bool:
+    """Return whether a statement returns from its function; functions inside it do not count."""
+    if isinstance(statement, ast.FunctionDef):
         return False
-    return isinstance(node, ast.Return) or any(map(_has_return, children(node)))
+    return isinstance(statement, ast.Return) or any(
+        _has_return(inner) for name in _BLOCKS for inner in getattr(statement, name, ())
+    )
 
 
 def _returns_last(statements: list[ast.stmt], function: ast.FunctionDef) -> list[ast.stmt]:
@@ -102,18 +107,17 @@ class _Rewriter:
     def _results(self, statements: list[ast.stmt]) -> list[ast.stmt]:
         """Return statements with `__result = x` for `return x`, and one return at the end."""
 
-        class Returns(ast.NodeTransformer):
-            def visit_Return(self, node: ast.Return) -> object:
+        def assigned(node: Any) -> Any:
+            if isinstance(node, ast.Return):
                 nodes = NodesAt(node)
                 return nodes.assignment(_RESULT, node.value or nodes.constant(None))
+            if not isinstance(node, ast.FunctionDef):
+                for name in _BLOCKS:
+                    if hasattr(node, name):
+                        setattr(node, name, [assigned(inner) for inner in getattr(node, name)])
+            return node
 
-            def visit_FunctionDef(self, node: ast.FunctionDef) -> object:
-                return node
-
-            def visit_Lambda(self, node: ast.Lambda) -> object:
-                return node
-
-        made = [Returns().visit(statement) for statement in statements]
+        made = [assigned(statement) for statement in statements]
         first, last = NodesAt(made[0]), NodesAt(made[-1])
         result = ast.copy_location(ast.Return(last.name(_RESULT)), made[-1])
         return [first.assignment(_RESULT, first.constant(None)), *made, result]
@@ -140,8 +144,8 @@ class _Rewriter:
 
     def visit(self, node: ast.AST) -> Any:
         """Return what becomes of a node: another one, or a list of statements."""
-        method = getattr(self, f"visit_{type(node).__name__}", None)
-        return self.generic_visit(node) if method is None else method(node)
+        method = _METHODS.get(type(node))
+        return self.generic_visit(node) if method is None else method(self, node)
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         """Rewrite the nodes inside a node, which stays itself."""
@@ -361,6 +365,14 @@ class _Rewriter:
             return node
         others = map(_function, node.comparators)
         return nodes.call(RUNTIME_NAME, "chain", nodes.constant(words), node.left, *others)
+
+
+#: The methods of `_Rewriter` for classes of nodes.
+_METHODS: dict[type, Callable[[_Rewriter, Any], Any]] = {
+    getattr(ast, name.removeprefix("visit_")): method
+    for name, method in vars(_Rewriter).items()
+    if name.startswith("visit_")
+}
 
 
 def _constants(names: Carried, nodes: NodesAt) -> list[ast.expr]:

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, ModuleType, TracebackType
@@ -20,6 +21,7 @@ from lanewise.hints import instead_in_module, instead_of_attribute, misfit_call
 from lanewise.lang.frontend.control_flow import Runtime
 from lanewise.lang.frontend.heap import Scope, captured_names
 from lanewise.lang.frontend.rewrite import Unsupported, rewrite
+from lanewise.lang.frontend.syntax_nodes import without_collections
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.builder import SourceLocation, current
 from lanewise.lang.trace.errors import KernelError
@@ -43,20 +45,29 @@ class RewrittenFunction:
         self, source: SourceText, is_kernel: bool, annotations: Mapping[str, object] | None = None
     ) -> None:
         self.source = source
-        self.original = function = source.function
+        self.original = source.function
         self.file, self.lines = source.file, source.lines
         self.location = SourceLocation(self.file, source.code.co_firstlineno, 1)
-        tree = source.tree()
+        with without_collections():
+            self.function = self._rewrite(is_kernel)
+        self.annotations = self._annotations(annotations or {})
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        """The parameters of the function, in order."""
+        return inspect.signature(self.original)
+
+    def _rewrite(self, is_kernel: bool) -> FunctionType:
+        """Return the function with its control flow rewritten, compiled."""
+        tree = self.source.tree()
         self.location = SourceLocation(self.file, tree.lineno, 1)
         if is_kernel:
             self._require_own_parameters()
         try:
             tree = rewrite(tree, is_kernel)
         except Unsupported as unsupported:
-            raise source.error(str(unsupported), unsupported.line) from None
-        self.function = self._compiled(tree, Runtime(self.file, Scope(function.__globals__)))
-        self.signature = inspect.signature(function)
-        self.annotations = self._annotations(annotations or {})
+            raise self.source.error(str(unsupported), unsupported.line) from None
+        return self._compiled(tree, Runtime(self.file, Scope(self.original.__globals__)))
 
     def _require_own_parameters(self) -> None:
         """Raise an error for a function of any arguments, as other decorators make of the one below them."""

@@ -5,6 +5,9 @@ launch of a kernel waits until all of its functions are rewritten, and these are
 """
 
 import ast
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 #: Fields that never hold a node with a name, a statement or an expression in it.
@@ -12,6 +15,23 @@ _LEAVES = frozenset(["ctx", "op", "ops", "id", "attr", "kind", "type_comment"])
 #: For each class of nodes, the fields in which other nodes can be.
 _FIELDS: dict[type, tuple[str, ...]] = {ast.Constant: ()}
 _LOAD, _STORE = ast.Load(), ast.Store()
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Let Python's cyclic garbage collector rest while trees are made and compiled.
+
+    Trees have no cycles and are freed at once. So many new objects would have the collector go through all
+    objects of the process, which takes longer than the trees.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def child_fields(node: ast.AST) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ against every row that an instruction reads, and joined with an address that onl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import log2
 from typing import Any
@@ -33,9 +32,10 @@ from lanewise.lang.trace.scalar import Scalar, scalar
 from lanewise.lang.trace.traced import Node, describe
 from lanewise.lang.trace.types import dtype_name, storage_bytes, u64
 from lanewise.layout import Layout, Swizzle
+from lanewise.records import record
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class DescribedLayout:
     """What does not change of a descriptor: the layout of (row, k, …), the element and the fields."""
 

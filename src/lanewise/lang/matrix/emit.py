@@ -7,7 +7,6 @@ from typing import Any
 
 from lanewise.formats import f32
 from lanewise.isa import Instruction, arch_number
-from lanewise.isa.asynchronous.products import Tcgen05Instruction
 from lanewise.lang.matrix.fragment import Fragment, full_fragment, operand_registers
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.builder import Address, Register, current
@@ -36,7 +35,7 @@ def emit(instruction: Instruction, *operands: Any, **options: Any) -> Any:
         from lanewise.lang.matrix.wgmma import multiply_async  # loaded where a kernel needs it
 
         return multiply_async(instruction, *operands, **options)
-    if isinstance(instruction, Tcgen05Instruction):
+    if instruction.family.startswith("tcgen05"):
         from lanewise.lang.matrix.tcgen05 import multiply_in_tensor_memory
 
         return multiply_in_tensor_memory(instruction, *operands, **options)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from lanewise.errors import LanewiseError
+from lanewise.isa import Instruction
 from lanewise.isa.asynchronous.products import Tcgen05Instruction
 from lanewise.isa.matrix_descriptor import TCGEN05_VERSION, Major
 from lanewise.lang.matrix.descriptor import Descriptor
@@ -20,7 +21,7 @@ from lanewise.lang.trace.types import u32, u64
 
 
 def multiply_in_tensor_memory(
-    instruction: Tcgen05Instruction,
+    instruction: Instruction,
     a: object,
     b: object,
     c: object = None,
@@ -39,6 +40,7 @@ def multiply_in_tensor_memory(
     matrices that are MN-major; `a` may be a matrix in tensor memory, where scales and metadata lie. `fields`
     are those of the instruction descriptor, such as negate_a=True.
     """
+    assert isinstance(instruction, Tcgen05Instruction)
     builder, text = current(), instruction.text
     require_tcgen05(text)
     d = _accumulator(instruction, c)

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from lanewise.errors import IllegalInstruction
 from lanewise.formats import Format
-from lanewise.isa.asynchronous import async_instruction
 from lanewise.isa.tensor_memory.accumulators import LANES, PARTITION, regions
 from lanewise.lang.trace.builder import Address, Register, current
 from lanewise.lang.trace.scalar import Scalar, pack_register, register_dtype, scalar, unpack_register
@@ -30,6 +29,8 @@ def emit_tcgen05(text: str, *operands: object) -> None:
 
 def require_tcgen05(text: str) -> None:
     """Note that the kernel has a form of tcgen05; an error if the arch that is traced for lacks it."""
+    from lanewise.isa.asynchronous import async_instruction  # the catalogue of what most kernels do not have
+
     builder, instruction = current(), async_instruction(text)
     try:
         arch = instruction.require(builder.arch or _TARGET)

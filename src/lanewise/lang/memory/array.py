@@ -8,7 +8,6 @@ and `p.store(…)` do the same at one address and trust its alignment; here it m
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from lanewise.errors import LanewiseError
@@ -32,13 +31,14 @@ from lanewise.layout import (
     suffix_product,
 )
 from lanewise.layout.int_tuple import Nested
+from lanewise.records import record
 from lanewise.tracebacks import short_traceback
 
 #: The alignment in bytes of a declared array: vector loads and ldmatrix need 16, WMMA 32.
 _ALIGNMENT = 32
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class ArrayType:
     """The annotation of a parameter that is an array: `lw.Array[lw.f16, (16, 16)]`, a layout or a shape."""
 

@@ -4,7 +4,6 @@
 traced index takes a few instructions, and none for what it leaves alone.
 """
 
-from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
@@ -15,12 +14,13 @@ from lanewise.lang.trace.traced import describe, plain_number
 from lanewise.lang.trace.types import i64, is_int
 from lanewise.layout import ComposedLayout, Layout, ScaledBasis, Swizzle, flatten, product, size
 from lanewise.layout.int_tuple import Nested, spell
+from lanewise.records import record
 
 #: Neighbours that no access moves at once.
 _MOST_NEIGHBOURS = 1024
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Piece:
     """So many bytes, from where a pointer leads, are neighbours behind a swizzle of elements."""
 

@@ -8,10 +8,8 @@ take of them are in `tiles/`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lanewise.atoms import TmemTensor
-from lanewise.atoms.value_types import of_format
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format
 from lanewise.lang.memory.layout_index import (
@@ -35,6 +33,9 @@ from lanewise.lang.trace.types import dtype_name, i32, i64, u32
 from lanewise.layout import Layout, Swizzle, size
 from lanewise.layout.coordinates import has_none, slice_
 from lanewise.layout.int_tuple import Nested
+
+if TYPE_CHECKING:
+    from lanewise.atoms import TmemTensor
 
 
 class _FromTracedBeginning:
@@ -432,6 +433,9 @@ class View(Node):
         """Return the layout in tensor memory, for lw.make_tmem_copy; an error if it lies elsewhere."""
         if not isinstance(self.addresses, TmemAddresses):
             raise current().error(f"a tensor in tensor memory is needed, and {self} is not there")
+        from lanewise.atoms import TmemTensor  # loaded where a kernel has tensor memory
+        from lanewise.atoms.value_types import of_format
+
         return TmemTensor(of_format(self.dtype), self.layout)
 
     def are_contiguous(self, numbers: list[int]) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from lanewise.isa import arch_number
 from lanewise.lang.trace.errors import KernelError
+from lanewise.records import record
 
 
 class Register:
@@ -38,7 +39,7 @@ class Symbol:
         self.hint, self.name = hint, ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Address:
     """The operand of a memory access, written as `[base+offset]`."""
 
@@ -46,7 +47,7 @@ class Address:
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class TensorAddress:
     """A tensor map and the coordinates of a box in its tensor, written as `[map, {x, y}]`."""
 
@@ -54,21 +55,21 @@ class TensorAddress:
     coordinates: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class CallOperands:
     """The arguments or the results of a call, written in parentheses."""
 
     items: Any
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class InlineText:
     """PTX text from the user with operands between its pieces, written as it stands."""
 
     pieces: Any
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class ResultPair:
     """The two results of one instruction, written as `a|b`."""
 
@@ -76,14 +77,14 @@ class ResultPair:
     second: object
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class NotPredicate:
     """A predicate that guards where it is false, written as `@!%p`."""
 
     register: Any
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class SourceLocation:
     """A line and a column of a Python file, to which errors and `.loc` refer."""
 
@@ -113,7 +114,7 @@ class Label:
         self.used = 0
 
 
-@dataclass(slots=True)
+@record()
 class Variable:
     """A declared variable: `.shared .align 16 .b8 name[bytes]`; a size of None for dynamic shared memory."""
 

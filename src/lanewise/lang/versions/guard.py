@@ -6,16 +6,17 @@ the place of another; then `versions.py` compares by value.
 
 import ast
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from operator import is_
 from types import CellType, CodeType, FunctionType
 from typing import Any
+
+from lanewise.records import record
 
 #: What a guard may raise where something that it reads is no longer there.
 GONE = (NameError, LookupError, AttributeError, TypeError, ValueError, RuntimeError)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class Check:
     """An expression that holds as long as something is unchanged, with its operands for `{}`."""
 
@@ -23,7 +24,7 @@ class Check:
     operands: tuple[object, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True)
 class GlobalCheck:
     """A global variable that must hold the same object; Python itself looks it up, as fast as it can."""
 

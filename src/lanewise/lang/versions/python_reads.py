@@ -16,7 +16,6 @@ import sysconfig
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import resolve_name
 from pathlib import Path
@@ -36,6 +35,7 @@ from typing import Any
 
 from lanewise.lang.versions.constant_keys import Same, plain_key
 from lanewise.lang.versions.guard import Check, GlobalCheck, attribute_of, content_of
+from lanewise.records import record
 
 #: A variable, and the attributes that are read from it at once.
 Chain = tuple[str, ...]
@@ -55,7 +55,7 @@ _FILLERS = frozenset(["EXTENDED_ARG", "CACHE", "NOP"])
 _MOST_CODES = 4096
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class CodeReads:
     """What a function, with the functions defined in it, reads from outside."""
 

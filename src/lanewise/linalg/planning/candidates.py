@@ -7,7 +7,6 @@ whether a kernel can have a tile is asked of those at the top.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -114,7 +113,7 @@ class Ranked:
         total, ties = expectation.total, (choices[name] for name in _ORDER_OF_TIES)
         if _streams(problem):
             near = np.flatnonzero(total <= _NEAR * total.min())
-            other = replace(case.of(near), raster=np.full(len(near), float(_RASTER_OF_STREAMS)))
+            other = case.of(near)._replace(raster=np.full(len(near), float(_RASTER_OF_STREAMS)))
             times = expected(other, H200, GPUS[ARCH]).total
             faster = times < total[near]
             total[near[faster]] = times[faster]

@@ -9,10 +9,9 @@ far off the times are and what the choices cost.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from functools import cache
 from math import gcd
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -53,8 +52,7 @@ _PIECE, _WIDEST_TILE, _WIDEST_BOX, _SWIZZLED, _NARROW_BOX = 16, 96, 32, (2, 4, 8
 Values = Any
 
 
-@dataclass(frozen=True)
-class Costs:
+class Costs(NamedTuple):
     """What things take on a GPU, an H200. Times are in microseconds, rates are by microsecond, shares have no
     unit."""
 
@@ -208,8 +206,7 @@ ERRORS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """Plans and their problems in the kernel's orientation: each field has a number for each of them."""
 
     m: Values
@@ -270,11 +267,10 @@ class Case:
 
     def of(self, chosen: object) -> Case:
         """Return some of the plans, by their places."""
-        return Case(**{field.name: getattr(self, field.name)[chosen] for field in fields(self)})
+        return Case(*[values[chosen] for values in self])
 
 
-@dataclass(frozen=True)
-class Parts:
+class Parts(NamedTuple):
     """The microseconds of plans, and of what they consist: parts of a kernel overlap each other."""
 
     total: Values
@@ -318,8 +314,7 @@ def expected(case: Case, costs: Costs, gpu: Gpu) -> Parts:
 
 def _parts_of(chosen: Values, one: Parts, other: Parts) -> Parts:
     """Return the times of one kind of plans where they are chosen, and those of the other elsewhere."""
-    names = [field.name for field in fields(Parts)]
-    return Parts(**{name: np.where(chosen, getattr(one, name), getattr(other, name)) for name in names})
+    return Parts(*[np.where(chosen, *values) for values in zip(one, other, strict=True)])
 
 
 def _memory_bytes(case: Case, costs: Costs, element: Values) -> tuple[Values, Values]:
@@ -787,4 +782,4 @@ def case_of(problem: Problem, plans: Sequence[Plan]) -> Case:
 
 def joined(rows: Sequence[dict[str, Any]]) -> Case:
     """Return the case of many problems and plans."""
-    return Case(**{field.name: np.array([float(row[field.name]) for row in rows]) for field in fields(Case)})
+    return Case(*[np.array([float(row[name]) for row in rows]) for name in Case._fields])

@@ -4,14 +4,15 @@ The language fills them in when it traces a kernel. Whoever shows what a kernel 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from lanewise.formats import Format
 from lanewise.isa import Operand
+from lanewise.records import record
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class SourceVariable:
     """A variable of the source: the registers that may hold it, its format, the fragment that it is.
 
@@ -28,7 +29,7 @@ class SourceVariable:
 SourceValue = SourceVariable | int | float | tuple["SourceValue", ...] | dict[object, "SourceValue"] | None
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class SourceArray:
     """An array of the source in shared memory: the PTX variable it lies in, where, and how."""
 
@@ -40,7 +41,7 @@ class SourceArray:
     by_pointers: bool = False
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class SourceMatrix:
     """A matrix of the source in tensor memory: the registers that may hold its address, and how it lies.
 
@@ -54,7 +55,7 @@ class SourceMatrix:
     spread: Any
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class SourceNames:
     """All variables and arrays of a kernel, by the names that the source gives them."""
 
