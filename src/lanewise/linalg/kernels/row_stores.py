@@ -14,7 +14,7 @@ from typing import NamedTuple
 from lanewise import lang as lw
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.scalar import Scalar
-from lanewise.linalg.kernels.tile_traits import SECTOR
+from lanewise.linalg.kernels.tile_traits import SECTOR, TileTraits
 
 #: Lanes of a warp, and elements of several rows that a lane has in its registers.
 _LANES, _HELD = 32, 8
@@ -44,7 +44,7 @@ def elements_before(pointer: Pointer, multiple: int, size: int) -> Scalar:
 
 
 @lw.device
-def own_columns(T, place, column, N):
+def own_columns(T: TileTraits, place: Pointer, column: Scalar, N: Scalar) -> tuple[Scalar, Scalar]:
     """Return which columns of a row of a tile the tile stores: the first, and that after the last.
 
     The row is at `place`, and begins at a `column` of N. The first tile of a row stores what lies before the
