@@ -80,7 +80,8 @@ _WARP_TILES = (
 _WARP_STEPS, _WARP_STAGES, _WARP_SPLITS = (32, 64, 128), (4, 3), (1, 2, 4, 8)
 #: The tile of the mma.sync kernels that is slower than smaller ones if one stage has all of K and results are
 #: stored element by element, though the model finds it best: by 3 % in the mean of 53 products of 5 sweeps.
-_SLOW_IF_UNALIGNED = (128, 128)
+#: Those of four bytes do not fit into shared memory.
+_SLOW_BY_ELEMENTS = (128, 128)
 #: Bytes of longer steps, each of which is all of K: nothing is loaded behind its end, and no loop is needed.
 _WHOLE_STEPS = (256, 512)
 _THIN, _FEW_ROWS, _FEW_RESULTS = 256, 16, 1 << 17
@@ -189,7 +190,7 @@ def warp_plans(problem: Problem, cuts: bool = True) -> list[Plan]:
     plans, is_split = [], planes_of(problem) > 1
     most, most_in_parts = (2 * ROWS**2, ROWS**2 // 4) if is_split else (4 * ROWS**2, ROWS**2)
     size = _SUM_BYTES if is_split else element_bytes(problem)
-    copied, aligned = _is_copied(problem), has_aligned_rows(problem)
+    copied, in_chunks = _is_copied(problem), has_aligned_rows(problem) and problem.out.dtype.bits <= 16
     for rows, columns in _WARP_TILES:
         if rows * columns > most:  # sums of split f32 and their totals do not fit into the registers
             continue
@@ -200,7 +201,7 @@ def warp_plans(problem: Problem, cuts: bool = True) -> list[Plan]:
                 tile = (rows, columns, step)
                 plan = Plan("warp", ARCH, tile, stages, split=split, groups=groups, schedule="one tile")
                 fits = split * stages * (rows + columns) * step * size <= MOST_SHARED
-                if stages == 1 and not aligned and (rows, columns) == _SLOW_IF_UNALIGNED:
+                if stages == 1 and not in_chunks and (rows, columns) == _SLOW_BY_ELEMENTS:
                     continue
                 if fits and _suits_parts(problem, plan, tiles, copied):
                     plans.append(plan)

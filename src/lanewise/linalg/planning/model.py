@@ -188,7 +188,7 @@ class Costs(NamedTuple):
     warp_store_element: float = 7.5e-05
     warp_direct_element: float = 5.8e-05
     warp_staging: float = 0.2
-    warp_wide_results: float = 0.2
+    warp_wide_results: float = 0.06
     warp_broken: float = 0.467
     warp_code: float = 0.0491
     warp_copy_code: float = 0.143
@@ -492,6 +492,7 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     flows = x.m * x.n * x.out_bytes * x.batch > _STREAMED_L2 * gpu.l2_bytes  # results that L2 does not hold
     # warpgroups that alternate wait for tiles of one step at different times
     latency = c.load_latency / x.stages / np.where((x.pingpong > 0) & (steps == 1) & flows, 2, 1)
+    latency = latency * np.where((x.stages == 2) & (steps > 2), 2, 1)  # one is loaded, one is multiplied
     by_threads = (
         x.a_in_registers * (x.aligned_a < 16) * x.rows * ROWS * 4 / np.minimum(x.aligned_a, 8) * c.thread_load
     )
