@@ -60,8 +60,9 @@ _SHORT_K = 4096
 #: Columns of results that are few: tiles are as wide. Columns up to which the transpose is tried, and
 #: products from which on it always is: the columns of tiles are multiples of 8, and their rows of 64.
 _FEW, _TRANSPOSED, _MANY = 128, 512, 4_000_000_000
-#: Bytes of K up to which, and of results from which on, tiles are tried that overlap, and their columns.
-_SHORT_K_OF_SECTORS, _MANY_RESULTS, _LEAST_OVERLAPPING = 1024, 4_000_000, 64
+#: Bytes of K up to which tiles are tried that overlap, if L2 does not hold the results and if it does; bytes
+#: of results from which on, and their columns.
+_SHORT_K_OF_SECTORS, _MANY_RESULTS, _LEAST_OVERLAPPING = (400, 1024), 4_000_000, 64
 #: Columns of tiles that take two instructions side by side.
 _WIDE = tuple(range(272, 385, 16))
 #: Columns of promoted sums of which 64 rows fit into the registers twice, beside their totals.
@@ -78,10 +79,10 @@ _WARP_TILES = (
     (16, 8), (16, 64), (64, 8), (128, 8), (32, 32), (64, 64), (128, 64), (64, 128), (128, 128), (32, 256)
 )  # fmt: skip
 _WARP_STEPS, _WARP_STAGES, _WARP_SPLITS = (32, 64, 128), (4, 3), (1, 2, 4, 8)
-#: The tile of the mma.sync kernels that is slower than smaller ones if one stage has all of K and results are
-#: stored element by element, though the model finds it best: by 3 % in the mean of 53 products of 5 sweeps.
-#: Those of four bytes do not fit into shared memory.
-_SLOW_BY_ELEMENTS = (128, 128)
+#: Rows of the tile of mma.sync kernels, of 128 columns and all of K, that is slower than the one with half as
+#: many if results are stored element by element, by 3 % in the mean of 53 products of five sweeps, though the
+#: model finds it best. Tiles of four-byte results do not fit into shared memory.
+_SLOW_BY_ELEMENTS = 128
 #: Bytes of longer steps, each of which is all of K: nothing is loaded behind its end, and no loop is needed.
 _WHOLE_STEPS = (256, 512)
 _THIN, _FEW_ROWS, _FEW_RESULTS = 256, 16, 1 << 17
@@ -120,6 +121,8 @@ class Ranked:
             total[near[faster]] = times[faster]
             for raster in (choices["raster"], case.raster):
                 raster[near[faster]] = _RASTER_OF_STREAMS
+        if not (has_aligned_rows(problem) and problem.out.dtype.word_bits <= 16):
+            total = _with_smaller_tiles(choices, total)
         order = np.lexsort((*ties, expectation.waves, total))
         self.choices = {name: values[order] for name, values in choices.items()}
         self.case, self.microseconds = case.of(order), total[order]
@@ -149,6 +152,17 @@ class Ranked:
         others = np.flatnonzero((rows != rows[place]) | (columns != columns[place]))
         later = others[others > place]
         return int(later[0]) if len(later) else None
+
+
+def _with_smaller_tiles(choices: Choices, total: Any) -> Any:
+    """Return times in which the tile of `_SLOW_BY_ELEMENTS` gives its own to that with half as many rows."""
+    x, total = choices, total.copy()
+    of_tile = (x["warp"] > 0) & (x["stages"] == 1) & (x["columns"] == _SLOW_BY_ELEMENTS)
+    for slow in np.flatnonzero(of_tile & (x["rows"] == _SLOW_BY_ELEMENTS)):
+        half = of_tile & (2 * x["rows"] == x["rows"][slow]) & (x["step"] == x["step"][slow])
+        total[half] = np.minimum(total[half], total[slow])
+        total[slow] = np.inf
+    return total
 
 
 def ranked(
@@ -190,7 +204,7 @@ def warp_plans(problem: Problem, cuts: bool = True) -> list[Plan]:
     plans, is_split = [], planes_of(problem) > 1
     most, most_in_parts = (2 * ROWS**2, ROWS**2 // 4) if is_split else (4 * ROWS**2, ROWS**2)
     size = _SUM_BYTES if is_split else element_bytes(problem)
-    copied, in_chunks = _is_copied(problem), has_aligned_rows(problem) and problem.out.dtype.bits <= 16
+    copied = _is_copied(problem)
     for rows, columns in _WARP_TILES:
         if rows * columns > most:  # sums of split f32 and their totals do not fit into the registers
             continue
@@ -201,8 +215,6 @@ def warp_plans(problem: Problem, cuts: bool = True) -> list[Plan]:
                 tile = (rows, columns, step)
                 plan = Plan("warp", ARCH, tile, stages, split=split, groups=groups, schedule="one tile")
                 fits = split * stages * (rows + columns) * step * size <= MOST_SHARED
-                if stages == 1 and not in_chunks and (rows, columns) == _SLOW_BY_ELEMENTS:
-                    continue
                 if fits and _suits_parts(problem, plan, tiles, copied):
                     plans.append(plan)
     return plans
@@ -363,9 +375,10 @@ def _can_store_whole_sectors(problem: Problem, x: Choices) -> Any:
     """Return of which candidates tiles may overlap: where rows of many results begin between two sectors."""
     out, size = problem.out, problem.out.dtype.word_bits // 8
     between = has_aligned_rows(problem) and out.k_major and out.leading * size % SECTOR > 0
-    is_short = problem.k * element_bytes(problem) <= _SHORT_K_OF_SECTORS
-    many = problem.m * problem.n * problem.batch * size >= _MANY_RESULTS
-    allowed = between and is_short and many and not (problem.promote or problem.experts)
+    results, depth = problem.m * problem.n * problem.batch * size, problem.k * element_bytes(problem)
+    short, longest = _SHORT_K_OF_SECTORS
+    is_short = depth <= (longest if results <= GPUS[ARCH].l2_bytes else short)
+    allowed = between and is_short and results >= _MANY_RESULTS and not (problem.promote or problem.experts)
     whole = (x["split"] == 1) & (x["groups"] == 1) & (x["direct"] == 0)
     return whole & (x["columns"] >= _LEAST_OVERLAPPING) & (problem.n > x["columns"]) & allowed
 

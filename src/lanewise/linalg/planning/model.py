@@ -492,7 +492,8 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     flows = x.m * x.n * x.out_bytes * x.batch > _STREAMED_L2 * gpu.l2_bytes  # results that L2 does not hold
     # warpgroups that alternate wait for tiles of one step at different times
     latency = c.load_latency / x.stages / np.where((x.pingpong > 0) & (steps == 1) & flows, 2, 1)
-    latency = latency * np.where((x.stages == 2) & (steps > 2), 2, 1)  # one is loaded, one is multiplied
+    waits = (x.stages == 2) & (steps > 2) & (x.planes == 1)  # one is loaded while one is multiplied
+    latency = latency * np.where(waits, 2, 1)
     by_threads = (
         x.a_in_registers * (x.aligned_a < 16) * x.rows * ROWS * 4 / np.minimum(x.aligned_a, 8) * c.thread_load
     )
