@@ -55,9 +55,10 @@ RESULTS = Path(__file__).parent / "results"
 #: `open_rows`, those of threads that store and those of mma.sync, for which all but 11 were used: to that
 #: one nothing was fitted, and to 12 only what long epilogues and wide odd results take by mma.sync. The costs
 #: of an A in registers were fitted to 13; those of rows that warps store and of loads far ahead to 15 (and
-#: 13), and those of the kernels of mma.sync to 15 to 17. Other runs of some of their products. A record
-#: of 8-bit products, which is in a fit.
-RECORDS = [RESULTS / f"h200_plans_{number}.json.gz" for number in (*range(1, 8), *range(9, 14), 15, 16, 17)]
+#: 13), those of the kernels of mma.sync to 15 to 17, and those of rows that bulk copies store to 18. Other
+#: runs of some of their products. A record of 8-bit products, which is in a fit.
+_FITTED = (*range(1, 8), *range(9, 14), *range(15, 19))
+RECORDS = [RESULTS / f"h200_plans_{number}.json.gz" for number in _FITTED]
 #: The first sweep of the kernels of mma.sync, and of stores of results at any address, as they are now.
 _RENEWED = 15
 #: Of plans whose kernels are gone.

@@ -178,6 +178,33 @@ def test_docs_quote_the_recorded_speed_of_random_products() -> None:
     assert all(f"at {row['ratio']:.2f} ({row['lanewise']:.1f} and" in text for row in others[:2])
 
 
+def test_docs_quote_random_products_of_more_seeds() -> None:
+    timed = [row for row in record("h200_matmul_random_seeds")["products"] if row["ratio"]]
+    text = " ".join(page("docs/matmul.md").split())
+
+    def mean(rows: list[Any]) -> str:
+        return f"{math.exp(sum(math.log(row['ratio']) for row in rows) / len(rows)):.2f}"
+
+    dense = [row for row in timed if row["dtype"] in ("bf16", "f16")]
+    seeds = {row["seed"]: [each for each in dense if each["seed"] == row["seed"]] for row in dense}
+    means = sorted(mean(rows) for rows in seeds.values())
+    tenth = sorted(row["ratio"] for row in dense)[len(dense) // 10]
+    faster = sum(row["ratio"] >= 1 for row in dense)
+    assert len(seeds) == 5 and f"Five other seeds gave {means[0]} to {means[-1]}:" in text
+    assert (
+        f"{len(dense):,} products of bf16 and f16 it is {mean(dense)}, the 10th percentile {tenth:.2f}, and"
+        in text
+    )
+    assert f"{faster:,} were as fast or faster" in text
+    names = ("large", "small", "skinny", "long K", "batches", "odd", "f32", "s8", "e4m3")
+    of = {name: mean([row for row in timed if row["group"] == name]) for name in names}
+    assert (
+        f"Large ones reach {of['large']} there, small ones {of['small']}, skinny ones {of['skinny']}," in text
+    )
+    assert f"long K {of['long K']}, batches {of['batches']}, odd ones {of['odd']}; f32 {of['f32']}," in text
+    assert f"int8 {of['s8']}, e4m3 {of['e4m3']}." in text
+
+
 def test_docs_quote_products_by_turns() -> None:
     rows, text = record("h200_matmul_turns")["products"], " ".join(page("docs/matmul.md").split())
 
@@ -187,8 +214,10 @@ def test_docs_quote_products_by_turns() -> None:
         return len(some), f"{math.exp(sum(logs) / len(logs)):.2f}"
 
     (count, taken), (odd, of_odd), (single, of_single) = share(""), share("odd"), share("f32")
-    assert f"calls of {count} products of a fresh seed took {taken} times as long" in text
-    assert f"{odd} odd ones and {single} of f32 among them {of_odd}" in text and of_odd == of_single
+    (integers, of_integers), how = share("s8"), record("h200_matmul_turns")["how"]
+    assert f"calls of these {count} took {taken} times as long: {odd} odd ones {of_odd}," in text
+    assert f"{single} of f32 {of_single}, {integers} of int8 {of_integers}" in text
+    assert how.replace("matmul_turns.py", "matmul_turns.py BEFORE AFTER") in text
 
 
 def test_docs_quote_what_reading_whole_lines_gains() -> None:

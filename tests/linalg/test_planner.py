@@ -316,6 +316,17 @@ def test_random_products_are_measured_and_reported(no_gpu: Any, capsys: pytest.C
     assert "small       2 products: mean 1.000" in said and "least 0.500" in said and "wrong: none" in said
 
 
+def test_a_smaller_tile_takes_the_place_of_one_that_is_slower() -> None:
+    """Of mma.sync, where results are stored element by element; elsewhere the model's choice stays."""
+    odd = plan_of(problem_of_sizes(9870, 2613, 2, "f16", layout="nt"), "sm_90a")
+    assert odd.family == "warp" and odd.tile[:2] == (64, 128)
+    times = ranked(problem_of_sizes(9870, 2613, 2, "f16", layout="nt"))
+    slow = (times.choices["warp"] > 0) & (times.choices["rows"] * times.choices["columns"] == 128**2)
+    assert slow.any() and np.isinf(times.microseconds[slow & (times.choices["stages"] == 1)]).all()
+    even = ranked(problem_of_sizes(9870, 2616, 2, "f16", layout="nt"))
+    assert np.isfinite(even.microseconds).all()
+
+
 def test_estimates_are_as_sure_as_they_say(scripts: Any) -> None:
     """The errors that plans state are those on the fold of the sweeps' products that is left out."""
     data = scripts.fit.left_out_of(scripts.fit.RECORDS)

@@ -13,6 +13,8 @@ from lanewise.formats import bf16, e4m3, f16, f32
 from lanewise.linalg.kernels.hopper import launches as hopper
 from lanewise.linalg.kernels.hopper.traits import Store, traits_of
 from lanewise.linalg.plan import Plan
+from lanewise.linalg.planning.planner import plan_of
+from lanewise.linalg.rules import problem_of_sizes
 from linalg.hopper_products import operand, plan, product
 from linalg.kernels_on_cpu import by_kernels
 
@@ -85,6 +87,19 @@ def test_what_has_no_such_kernel_is_told() -> None:
         lw.matmul(a, b[:, :99], plan=plan((64, 64, 64), whole_sectors=True, copy_b=True))
     with pytest.raises(LanewiseError, match="whole_sectors=True is for plans of family 'warpgroup'"):
         lw.matmul(a, b, plan=Plan("warp", "sm_80", (64, 64, 64), 2, whole_sectors=True), arch="sm_80")
+
+
+def test_where_tiles_overlap() -> None:
+    """Where rows of many results begin between two sectors, K is short, and L2 holds them or K is shorter."""
+
+    def planned(m: int, n: int, k: int, batch: int = 4) -> bool:
+        return plan_of(problem_of_sizes(m, n, k, "bf16", layout="nt", batch=batch), "sm_90a").whole_sectors
+
+    assert planned(10632, 6200, 128) and planned(720, 728, 248)
+    assert not planned(10632, 6208, 128)  # rows are whole sectors
+    assert not planned(10632, 6201, 128)  # they begin between multiples of 16 bytes
+    assert not planned(10632, 6200, 296) and not planned(720, 728, 1024)
+    assert not planned(100, 72, 64, batch=1)
 
 
 def test_tiles_of_a_row() -> None:
