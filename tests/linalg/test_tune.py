@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +20,7 @@ from lanewise.linalg.options import Options
 from lanewise.linalg.orientation import computes_transpose
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning import tuned
+from lanewise.linalg.planning.measured import fields_of, plan_from
 from lanewise.linalg.planning.planner import plan_of, require_kernel
 from lanewise.linalg.problem import Problem
 from lanewise.linalg.rules import Request, request_of
@@ -35,6 +36,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     tuned._known.cache_clear()
     yield tmp_path
     tuned._known.cache_clear()
+
+
+def test_every_field_of_a_plan_is_written_down() -> None:
+    """Operands that are copied follow from the problem, and the arch stands beside the plan."""
+    plan = Plan(
+        "warp", "sm_90a", (64, 128, 32), 1, (2, 1), 2, "pingpong", 4, True, groups=3, skew=1, gather=True,
+        direct=True, l2="f-", a_in_registers=True, whole_sectors=True,
+    )  # fmt: skip
+    usual = Plan("warpgroup", "sm_90a", (64, 64, 64), 4)
+    left_out = {"arch", "copy_a", "copy_b", "why"}
+    assert {
+        each.name for each in fields(Plan) if getattr(plan, each.name) == getattr(usual, each.name)
+    } == left_out
+    assert plan_from(json.loads(json.dumps(fields_of(plan))), "sm_90a", "") == plan
 
 
 def new_process() -> None:

@@ -19,11 +19,8 @@ from lanewise.linalg.sum_order import multiplied_as
 _FOLDER = Path(__file__).parent.parent / "measured"
 #: The table of each arch.
 _FILES = {"sm_90a": "h200.json"}
-#: What of a plan is written down.
-_FIELDS = (
-    "family", "tile", "stages", "cluster", "split", "groups", "schedule", "group", "swap", "skew",
-    "gather", "direct", "l2", "a_in_registers",
-)  # fmt: skip
+#: What of a plan is not written down: what is known from elsewhere.
+_LEFT_OUT = ("arch", "copy_a", "copy_b", "why")
 #: A measured plan serves problems whose sizes are all within this factor, if its tiles take as many waves; of
 #: several waves the last has to be as full, to this share.
 _NEAR, _AS_FULL = 1.12, 0.97
@@ -102,4 +99,4 @@ def plan_from(fields: dict[str, Any], arch: str, why: str) -> Plan:
 
 def fields_of(plan: Plan) -> dict[str, Any]:
     """Return the fields of a plan for JSON: what it takes to make it again, without reasons."""
-    return {name: value for name, value in plan.__dict__.items() if name in _FIELDS}
+    return {name: value for name, value in plan.__dict__.items() if name not in _LEFT_OUT}

@@ -115,7 +115,7 @@ class PlannedProduct(Suggests):
             ("problem", f"{batch}{problem.m} × {problem.n} × {problem.k}, {_types(problem)}"),
             ("kernel", f"{plan.family} ({plan.arch})"),
             ("instruction", self._instruction()),
-            ("tile", f"{rows} × {columns}, K by {step}"),
+            ("tile", f"{rows} × {columns}, K by {step}" + ", tiles overlap" * plan.whole_sectors),
             ("stages", str(plan.stages)),
             ("cluster", f"{plan.cluster[0]} × {plan.cluster[1]}"),
             ("split", str(plan.split) + _grouped(plan)),
