@@ -67,7 +67,7 @@ def test_epilogue() -> None:
     residual = rng.normal(size=(70, 136)).astype(np.float16)
 
     @lw.epilogue
-    def larger(value, row, column):  # type: ignore[no-untyped-def]
+    def larger(value: Any, row: Any, column: Any) -> Any:
         return value + row.to(lw.f32) * 2 - column.to(lw.f32)
 
     given: dict[str, Any] = {"bias": b[0], "activation": "relu", "residual": residual}
