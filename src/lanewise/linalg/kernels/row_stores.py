@@ -38,9 +38,9 @@ def rows_at_once(width: int) -> int:
     return next(rows for rows in (8, 4, 2, 1) if rows == 1 or rows * -(-width // _LANES) <= _HELD)
 
 
-def elements_before(pointer: Pointer, multiple: int, size: int) -> Scalar:
-    """Return how many elements of a size lie between an address and the next multiple of some bytes."""
-    return ((0 - pointer.address.to(lw.u32)) & (multiple - 1)).to(lw.i32) // size
+def elements_before_sector(pointer: Pointer, size: int) -> Scalar:
+    """Return how many elements of a size lie between an address and the next sector."""
+    return ((0 - pointer.address.to(lw.u32)) & (SECTOR - 1)).to(lw.i32) // size
 
 
 @lw.device
@@ -51,8 +51,8 @@ def own_columns(T: TileTraits, place: Pointer, column: Scalar, N: Scalar) -> tup
     first sector, too, and the last one the row's end; a tile behind that, of a cluster, stores nothing.
     """
     size, left = T.out.bits // 8, N - column
-    begin = lw.where(column == 0, 0, elements_before(place, SECTOR, size))
-    further = T.column_step + elements_before(place + T.column_step, SECTOR, size)
+    begin = lw.where(column == 0, 0, elements_before_sector(place, size))
+    further = T.column_step + elements_before_sector(place + T.column_step, size)
     end = lw.where(left <= T.bn, left, further)
     return begin, lw.where((column == 0) | (left > T.overlap), end, 0)
 
@@ -61,7 +61,7 @@ def own_columns(T: TileTraits, place: Pointer, column: Scalar, N: Scalar) -> tup
 def store_rows(rows: list[Row], width: int, size: int) -> None:
     """Store rows of at most `width` elements of a size by a warp."""
     lane = lw.lane_id()
-    gaps = [((0 - row.target.address.to(lw.u32)) & (SECTOR - 1)).to(lw.i32) // size for row in rows]
+    gaps = [elements_before_sector(row.target, size) for row in rows]
     targets = [rows[i].target + (gaps[i] + lane) for i in range(len(rows))]
     sources = [rows[i].source + (gaps[i] + lane) for i in range(len(rows))]
     left = [rows[i].length - gaps[i] - lane for i in range(len(rows))]
