@@ -36,10 +36,6 @@ ROUNDS, WARM_UP, WORST = 13, 3, 12
 PROCESSES, SECONDS = 14, 120
 
 
-#: Formats of operands and of results by the names of products' types, where they are not the same.
-FORMATS, RESULTS = {"s8": "int8"}, {"e4m3": "bf16"}
-
-
 def drawn(seed: int, times: int = 1) -> list[Shape]:
     """Return the products of a seed, or some times as many."""
     parts = [
@@ -51,19 +47,12 @@ def drawn(seed: int, times: int = 1) -> list[Shape]:
 
 def plans(every: Sequence[Shape]) -> dict[str, str]:
     """Return the plans of products by this checkout, which takes no GPU."""
+    from fit_planner import problem_of
     from planner_sweep import text_of
 
     from lanewise.linalg.planning.planner import plan_of
-    from lanewise.linalg.rules import problem_of_sizes
 
-    found = {}
-    for shape in every:
-        problem = problem_of_sizes(
-            shape.m, shape.n, shape.k, FORMATS.get(shape.dtype, shape.dtype), out=RESULTS.get(shape.dtype),
-            layout=shape.layout, batch=shape.batch,
-        )  # fmt: skip
-        found[str(shape)] = text_of(plan_of(problem, "sm_90a"))
-    return found
+    return {str(shape): text_of(plan_of(problem_of(shape), "sm_90a")) for shape in every}
 
 
 def work(part: str, file: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from lanewise.formats import Format, f32, f64
 from lanewise.linalg.plan import Plan
@@ -66,11 +67,8 @@ class TileTraits:
 
     @property
     def column_step(self) -> int:
-        """Columns from one tile to the next: if these overlap, whole sectors, so that half of one is left."""
-        size = self.out.word_bits // 8
-        return (
-            (self.bn * size - SECTOR // 2) // SECTOR * SECTOR // size if self.plan.whole_sectors else self.bn
-        )
+        """Columns from one tile to the next."""
+        return columns_apart(self.bn, self.out.word_bits // 8) if self.plan.whole_sectors else self.bn
 
     def tiles_across(self, n: int, along: int = 1) -> int:
         """Return how many tiles, or clusters of so many side by side, there are along N."""
@@ -104,6 +102,17 @@ class TileTraits:
     def repeats(self, operand: Operand) -> bool:
         """Return whether planes of A, or of B, are the same for all matrices of the batch."""
         return self.planes > 1 and self.problem.batch > 1 and not operand.batch_stride
+
+
+def columns_apart(columns: Any, size: Any) -> Any:
+    """Return how many columns apart tiles that overlap are, for numbers or arrays of them.
+
+    These are whole sectors of results of a size, so that tiles have half a sector or more in common.
+
+    >>> columns_apart(184, 2), columns_apart(192, 2)
+    (176, 176)
+    """
+    return (columns * size - SECTOR // 2) // SECTOR * SECTOR // size
 
 
 def compiled_in(problem: Problem, a_in_registers: bool = False, aligned: bool = False) -> Problem:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lanewise.linalg.kernels.hopper.traits import MOST_SHARED, WIDEST, WIDEST_PROMOTED
+from lanewise.linalg.kernels.tile_traits import SECTOR, columns_apart
 from lanewise.linalg.operand_copies import needs_copy, needs_transpose
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
@@ -25,8 +26,8 @@ from lanewise.linalg.sum_order import element_bytes, plane_products, planes_of
 
 #: Rows of one wgmma; bytes of a line of shared memory, which is K of one stage.
 ROWS, LINE = 64, 128
-#: Bytes of a partial sum, of a sector of L2, and of what memory moves at once.
-_SUM_BYTES, _SECTOR, _ATOM = 4, 32, 64
+#: Bytes of a partial sum, and of what memory moves at once.
+_SUM_BYTES, _ATOM = 4, 64
 #: Shared memory and registers of a multiprocessor; registers of a thread of the mma.sync kernels beside its
 #: sums, without and with a loop over K.
 _SHARED, _REGISTERS, _WARP_REGISTERS, _LOOP_REGISTERS = 227_000, 65_536, 12, 90
@@ -323,18 +324,18 @@ def _memory_bytes(case: Case, costs: Costs, element: Values) -> tuple[Values, Va
     x, c = case, costs
     readers_a, matrices = _tiles_across(x), _matrices(x)
     readers_b = np.maximum(ceiling(_tiles_down(x, x.rows), x.across) / matrices, 1)
-    rows = x.m * (1 + c.half_atoms * (_lines_a(x) < _SECTOR) + c.far_reads * (1 - 1 / readers_a))
+    rows = x.m * (1 + c.half_atoms * (_lines_a(x) < SECTOR) + c.far_reads * (1 - 1 / readers_a))
     rows = rows * _share_of_planes(x) * (1 + c.granule_reads * _is_shifted(x))
-    of_b = 1 + c.half_atoms * (x.lines_b < _SECTOR) + c.far_reads * (1 - 1 / readers_b)
+    of_b = 1 + c.half_atoms * (x.lines_b < SECTOR) + c.far_reads * (1 - 1 / readers_b)
     reads = (rows + x.n * matrices * of_b) * x.k * element * x.batch
     lines = np.where(x.along_n > 0, x.m, x.n) * x.batch
     line_bytes, run, tile = (
         np.asarray(values).astype(int) for values in (x.line_bytes, _run_bytes(x), _tile_bytes(x))
     )
     common = np.where(x.whole_sectors > 0, line_bytes, np.gcd(tile, line_bytes))
-    pieces = ((_SECTOR, c.broken_sector), (_ATOM, c.broken_atom), (LINE, c.broken_line))
+    pieces = ((SECTOR, c.broken_sector), (_ATOM, c.broken_atom), (LINE, c.broken_line))
     broken = sum(cost * (1 - np.gcd(common, size) / size) for size, cost in pieces)
-    broken_box = c.broken_box * (1 - np.gcd(np.gcd(run, line_bytes), _SECTOR) / _SECTOR)
+    broken_box = c.broken_box * (1 - np.gcd(np.gcd(run, line_bytes), SECTOR) / SECTOR)
     edges = ceiling(x.line_bytes, tile) * broken + ceiling(x.line_bytes, run) * broken_box
     edges = np.where(x.whole_sectors > 0, broken, edges)  # only rows end within sectors
     return reads, x.m * x.n * x.out_bytes * x.batch + lines * edges * np.where(x.warp > 0, c.warp_broken, 1.0)
@@ -360,8 +361,7 @@ def _tiles_down(case: Case, rows: Values) -> Values:
 def _overlap(case: Case) -> Values:
     """Return the columns that a tile has in common with the next, so that one of both stores a sector."""
     x = case
-    step = (x.columns * x.out_bytes - _SECTOR / 2) // _SECTOR * _SECTOR
-    return np.where(x.whole_sectors > 0, x.columns - step / x.out_bytes, 0.0)
+    return np.where(x.whole_sectors > 0, x.columns - columns_apart(x.columns, x.out_bytes), 0.0)
 
 
 def _tiles_across(case: Case) -> Values:
@@ -463,7 +463,7 @@ def _load_factors(case: Case, costs: Costs) -> tuple[Values, Values]:
     factors = []
     for begin, along in ((_lines_a(x), along_a), (begin_b, along_b)):
         crossing = c.split_lines * (1 - begin / LINE)
-        factors.append((1 + along + crossing) * (1 + c.half_sectors * (begin < _SECTOR)))
+        factors.append((1 + along + crossing) * (1 + c.half_sectors * (begin < SECTOR)))
     return np.where(_is_shifted(x), 1 + c.granule_lines, factors[0]), factors[1]
 
 
@@ -485,7 +485,7 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
 
     multiply = _products_of_step(x, c, consumers, tiles > slots)
     factor_a, factor_b = _load_factors(x, c)
-    line = np.minimum(LINE, ceiling(x.k * x.element_bytes, _SECTOR) * _SECTOR) * x.planes
+    line = np.minimum(LINE, ceiling(x.k * x.element_bytes, SECTOR) * SECTOR) * x.planes
     loaded, rows = _loaded_columns(x), x.rows * _share_of_planes(x)
     asked = (rows / x.along * factor_a + loaded / x.across * factor_b) * line
     port = (rows + loaded) * line / c.port_bytes
