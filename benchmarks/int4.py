@@ -25,8 +25,9 @@ from lanewise.linalg import int4_matmul
 from lanewise.linalg.kernels.int4.plans import candidates, tile_of
 from lanewise.linalg.launch.known_calls import forget
 
-#: K and N of the layers.
+#: K and N of the layers, how many random ones there are beside them, and rows.
 LAYERS = ((4096, 4096), (4096, 14336), (14336, 4096), (8192, 8192), (8192, 28672))
+RANDOM_LAYERS = 12
 ROWS = (1, 4, 16, 32, 64, 128, 256, 512, 1024, 4096, 8192)
 
 
@@ -58,8 +59,9 @@ def measure(k: int, n: int, rows: list[int], rounds: int) -> list[dict[str, Any]
 
 
 def measure_plans(k: int, n: int, rows: list[int], rounds: int) -> list[dict[str, Any]]:
-    """Return microseconds of each division of the products with a layer, if a kernel unpacks."""
-    packed = lw.quantize(torch.randn((n, k), device="cuda", dtype=torch.bfloat16).mT)
+    """Return microseconds of each division of the products with a layer, if a kernel unpacks, and of bf16."""
+    weights = torch.randn((n, k), device="cuda", dtype=torch.bfloat16).mT
+    packed = lw.quantize(weights)
     found = []
     for m in rows:
         if m > int4_matmul.MOST_FEW_ROWS:
@@ -72,10 +74,15 @@ def measure_plans(k: int, n: int, rows: list[int], rounds: int) -> list[dict[str
             rounds_of_tile = [timed(lambda x=x: lw.matmul(x, packed)) for _ in range(rounds)]
             times[tile] = round(statistics.median(rounds_of_tile), 2)
         forget()
+        dense = {
+            "torch": lambda x=x: torch.matmul(x, weights), "lanewise": lambda x=x: lw.matmul(x, weights)
+        }  # fmt: skip
+        bf16 = {name: round(time, 2) for name, time in medians(dense, rounds).items()}
         regret = times[tile_of(m, n, packed.chunks)] / min(times.values())
         measured = [{**asdict(tile), "microseconds": time} for tile, time in times.items()]
-        found.append({"rows": m, "k": k, "n": n, "regret": round(regret, 3), "tiles": measured})
-        print({name: value for name, value in found[-1].items() if name != "tiles"}, flush=True)
+        found.append({"rows": m, "k": k, "n": n, "regret": round(regret, 3), "bf16": bf16, "tiles": measured})
+        best = min(times, key=lambda tile: times[tile])
+        print({name: value for name, value in found[-1].items() if name != "tiles"}, best, flush=True)
     return found
 
 
@@ -91,12 +98,13 @@ def main() -> None:
     given = parser.parse_args()
     if given.plans:
         rng = random.Random(given.seed)
-        sizes = [int(2 ** rng.uniform(10, 14)) // 64 * 64 for _ in range(10)]
-        layers = [*LAYERS[: given.layers], *zip(sizes[::2], sizes[1::2], strict=True)]
+        sizes = [(rng.uniform(9, 14), rng.uniform(9, 15)) for _ in range(RANDOM_LAYERS)]
+        layers = [*LAYERS[: given.layers], *((int(2**k) // 64 * 64, int(2**n) // 64 * 64) for k, n in sizes)]
         found = [row for k, n in layers for row in measure_plans(k, n, given.rows, given.rounds)]
         regrets = sorted(row["regret"] for row in found)
         print(f"regret: median {regrets[len(regrets) // 2]}, 95 % {regrets[len(regrets) * 19 // 20]}")
         how = "divisions of products with 4-bit weights, bf16 rows, L2 swept, medians; regret: of the planner"
+        how = f"benchmarks/int4.py --plans --seed {given.seed}: {how}"
         save(given.json, how, rounds=given.rounds, products=found)
         return
     found = [row for k, n in LAYERS[: given.layers] for row in measure(k, n, given.rows, given.rounds)]

@@ -13,12 +13,13 @@ pytestmark = pytest.mark.gpu
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_random_products_have_the_bits_of_the_cpu(torch: Any, dtype: str) -> None:
-    """Few rows and many, tails along all sizes, what is fused, rows that are copied first."""
+    """Few rows beside large weights and many rows, tails, what is fused, rows that are copied first."""
     sequence = np.random.SeedSequence()
     print(sequence.entropy)
     rng = np.random.default_rng(sequence)
-    for _ in range(12):
-        m, k, n = (int(each) for each in (600, 900, 300) ** rng.random(3))
+    for number in range(16):
+        largest = (600, 900, 300) if number % 2 else (8, 12000, 4000)
+        m, k, n = (int(each) for each in largest ** rng.random(3))
         print(m, k, n)
         weights = lw.quantize(torch.randn(k, n, device="cuda").to(getattr(torch, dtype)))
         x = torch.randn(m, k, device="cuda").to(getattr(torch, dtype))

@@ -1,5 +1,6 @@
 """4-bit weights: how they are quantized and packed, products against f64, the bits of their order, errors."""
 
+from dataclasses import replace
 from math import gcd
 from typing import Any
 
@@ -12,9 +13,10 @@ from everything import only_with_everything
 from lanewise.formats import bf16, f32, format_of
 from lanewise.isa.multiprocessor import multiprocessor
 from lanewise.linalg.arrays import Pointers
-from lanewise.linalg.kernels.int4.kernels import Traits, product_launch, unpack_launch
+from lanewise.linalg.kernels.int4.launches import product_launch, unpack_launch
 from lanewise.linalg.kernels.int4.packing import CHUNK, pack, unpack
-from lanewise.linalg.kernels.int4.plans import Tile, candidates
+from lanewise.linalg.kernels.int4.plans import Tile, candidates, int4_plan
+from lanewise.linalg.kernels.int4.traits import Traits
 from lanewise.linalg.problem import Operand, Problem
 
 BF16 = ml_dtypes.bfloat16
@@ -117,15 +119,20 @@ def kernel_result(x: Any, weights: Any, tile: Tile) -> Any:
     rows = Operand(weights.format, True, k)
     problem = Problem(m, n, k, rows, rows, Operand(weights.format, True, n, alignment=gcd(16, 2 * n)), f32)
     out = np.zeros((m, n), x.dtype)
-    words = weights.words.view(np.int32).reshape(1, -1)
-    packed = weights.chunks, weights.group, weights.columns
-    return product_launch(problem, Pointers(x, words, out, metadata=weights.scales), packed, tile), out
+    words, scales = (part.reshape(1, -1) for part in weights.parts())
+    packed = weights.chunks, weights.group, weights.groups
+    pointers = Pointers(x, words.view(np.int32), out, metadata=scales)
+    return product_launch(problem, pointers, packed, tile), out
 
 
 @pytest.mark.parametrize(
     ("dtype", "sizes", "group", "tile"),
     [
         (BF16, (11, 648, 140), 64, Tile(16, 1, 3, 4)),
+        (np.float16, (5, 1352, 100), 64, Tile(8, 1, 2, 2, 4)),
+        pytest.param(BF16, (8, 1408, 66), 256, Tile(8, 1, 1, 2, 4), marks=only_with_everything),
+        pytest.param(BF16, (1, 200, 141), 128, Tile(8, 1, 2, 2, 4), marks=only_with_everything),
+        (BF16, (3, 4, 75), 128, Tile(8, 1, 1, 2, 4)),
         pytest.param(BF16, (3, 192, 141), 128, Tile(8, 2, 1, 3), marks=only_with_everything),
         pytest.param(BF16, (9, 1104, 66), 128, Tile(8, 1, 8, 4), marks=only_with_everything),
         pytest.param(np.float16, (70, 520, 130), 128, Tile(64, 2, 4, 2), marks=only_with_everything),
@@ -138,7 +145,9 @@ def test_the_kernel_has_the_bits_of_the_cpu(
 ) -> None:
     """Parts of K that are empty, columns beyond the last, scales for half a stage, tails of rows and K."""
     x, weights, _ = random_layer(np.random.default_rng(4), dtype, *sizes, group)
-    launch, out = kernel_result(x, weights, tile)
+    padded = np.full((sizes[0], weights.chunks * CHUNK), np.nan, dtype)  # as rows at any address are copied
+    padded[:, : sizes[1]] = x
+    launch, out = kernel_result(padded[:, : sizes[1]], weights, tile)
     launch()
     monkeypatch.setattr("lanewise.linalg.int4_matmul.int4_plan", lambda problem, chunks: tile)
     assert out.tobytes() == lw.matmul(x, weights).tobytes()
@@ -148,8 +157,8 @@ def test_the_kernel_has_the_bits_of_the_cpu(
 def test_unpacked_weights_with_subnormal_scales_have_the_bits_of_dequantize(dtype: Any, size: float) -> None:
     weights = lw.quantize((np.random.default_rng(9).normal(size=(200, 40)) * size).astype(dtype))
     rows = np.zeros((40, weights.chunks * CHUNK), dtype)
-    arrays = [each.reshape(-1) for each in (weights.words.view(np.int32), weights.scales, rows)]
-    unpack_launch(weights.format, arrays, 40, (weights.chunks, weights.group, weights.columns))()
+    arrays = [each.reshape(-1) for each in (weights.words.view(np.int32), weights.parts()[1], rows)]
+    unpack_launch(weights.format, arrays, 40, (weights.chunks, weights.group, weights.groups))()
     assert rows[:, :200].any()
     assert rows[:, :200].tobytes() == np.ascontiguousarray(weights.dequantize().T).tobytes()
 
@@ -169,8 +178,8 @@ def test_as_many_blocks_share_a_multiprocessor_as_the_plan_says() -> None:
 def test_unpacked_weights_have_the_bits_of_dequantize() -> None:
     weights = lw.quantize(np.random.default_rng(5).normal(size=(200, 40)).astype(BF16))
     rows = np.zeros((40, weights.chunks * CHUNK), BF16)
-    arrays = [each.reshape(-1) for each in (weights.words.view(np.int32), weights.scales, rows)]
-    unpack_launch(weights.format, arrays, 40, (weights.chunks, weights.group, weights.columns))()
+    arrays = [each.reshape(-1) for each in (weights.words.view(np.int32), weights.parts()[1], rows)]
+    unpack_launch(weights.format, arrays, 40, (weights.chunks, weights.group, weights.groups))()
     assert rows[:, :200].tobytes() == np.ascontiguousarray(weights.dequantize().T).tobytes()
 
 
@@ -178,10 +187,20 @@ def test_unpacked_weights_have_the_bits_of_dequantize() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [BF16, pytest.param(np.float16, marks=only_with_everything)])
 def test_the_checker_finds_nothing(dtype: Any) -> None:
-    x, weights, _ = random_layer(np.random.default_rng(6), dtype, 70, 648, 50)
-    launch, _ = kernel_result(x, weights, Tile(64, 1, 3, 2))
-    report = lw.check(launch.kernel, *launch.arguments)
-    assert not report.findings, report.findings[0]
+    for m, tile in ((70, Tile(64, 1, 3, 2)), (7, Tile(8, 1, 2, 2, 4))):
+        x, weights, _ = random_layer(np.random.default_rng(6), dtype, m, 648, 50)
+        launch, _ = kernel_result(x, weights, tile)
+        report = lw.check(launch.kernel, *launch.arguments)
+        assert not report.findings, report.findings[0]
+
+
+@pytest.mark.parametrize("m", [1, 8, 9, 60])
+def test_results_that_must_not_vary_are_summed_alike_for_any_number_of_rows(m: int) -> None:
+    """Though one row alone may be computed by warps that each sum a part of K."""
+    rows = Operand(bf16, True, 8192)
+    problem = Problem(m, 8192, 8192, rows, rows, rows, f32, batch_invariant=True)
+    assert int4_plan(problem, 64).parts == int4_plan(replace(problem, m=1000), 64).parts
+    assert int4_plan(replace(problem, m=1, batch_invariant=False), 64).teams
 
 
 def test_torch_tensors_are_taken_and_returned() -> None:

@@ -96,7 +96,7 @@ def _on_cpu(request: Request, problem: Problem, b: QuantizedMatrix, tile: Tile) 
     from lanewise.linalg.cpu.epilogue import as_matrices
     from lanewise.linalg.cpu.sums import compute
 
-    share = -(-b.chunks // tile.split)
+    share = -(-b.chunks // tile.parts)
     parts = -(-b.chunks // share)
     k = parts * share * CHUNK
     rows = np.ascontiguousarray(as_matrices(request.a.array, request.a.shape))

@@ -16,7 +16,7 @@ from lanewise.errors import LanewiseError
 from lanewise.formats import Format, bf16
 from lanewise.linalg.arrays import Array as AnyArray
 from lanewise.linalg.block_scaling import BLOCK_FORMATS, BlockFormat, BlockScaledMatrix, block_scaled
-from lanewise.linalg.kernels.int4.packing import GROUP_STEP, pack, padded, unpack
+from lanewise.linalg.kernels.int4.packing import COLUMNS, GROUP_STEP, pack, padded, unpack
 from lanewise.linalg.matrix_in_two_arrays import MatrixInTwoArrays
 from lanewise.linalg.operands import View, view_of
 from lanewise.linalg.types import format_named
@@ -48,6 +48,11 @@ class QuantizedMatrix(MatrixInTwoArrays):
     def columns(self) -> int:
         """The columns, padded to whole tiles."""
         return int(self.scales.shape[1])
+
+    @property
+    def groups(self) -> int:
+        """The groups of K, each of which has a scale in every column."""
+        return int(self.scales.shape[0])
 
     @property
     def chunks(self) -> int:
@@ -82,8 +87,8 @@ class QuantizedMatrix(MatrixInTwoArrays):
         return made if self.device is None else made.to(f"cuda:{self.device}")
 
     def parts(self) -> tuple[Array, Array]:
-        """Return words and scales."""
-        return self.words, self.scales
+        """Return words and scales as they lie on a GPU: those of a tile of columns are neighbours."""
+        return self.words, self.scales.reshape(self.groups, -1, COLUMNS).swapaxes(0, 1)
 
     def __repr__(self) -> str:
         k, n = self.shape

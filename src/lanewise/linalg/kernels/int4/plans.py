@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import ceil, hypot
 
 from lanewise.linalg.kernels.int4.packing import COLUMNS
 from lanewise.linalg.planning.gpus import GPUS, resident
@@ -22,6 +23,19 @@ class Tile:
     split: int
     #: Blocks of a multiprocessor.
     at_once: int
+    #: Teams of warps of a block by mma.sync, each of which sums a part of K; 0: it is computed by wgmma, and
+    #: all warps of a block sum the same part.
+    teams: int = 0
+
+    @property
+    def parts(self) -> int:
+        """The parts of K that are summed apart."""
+        return self.split * self.sums
+
+    @property
+    def sums(self) -> int:
+        """The parts of K that a block sums."""
+        return max(self.teams, 1)
 
     def blocks(self, m: int, n: int) -> int:
         """Return the blocks of a product."""
@@ -39,51 +53,69 @@ _AT_ONCE = {
     (8, 1): 4, (16, 1): 4, (32, 1): 3, (64, 1): 2, (128, 1): 2,
     (8, 2): 3, (16, 2): 3, (32, 2): 2, (64, 2): 2, (128, 2): 1, (256, 2): 1,
 }  # fmt: skip
+#: A block by mma.sync, for few rows, and how many of them share K at most.
+_OF_TEAMS, _MOST_PARTS_OF_TEAMS = Tile(rows=8, tiles=1, split=1, at_once=2, teams=4), 2
 #: Rows from which on there may be several rows of tiles.
 _MANY_ROWS = 128
 #: Blocks that share K.
 _PARTS = (1, 2, 3, 4, 6, 8)
-# Microseconds on an H200, fitted to products of ten layers with 8 to 1024 rows, on which they are off by 5 %
-# (benchmarks/results/h200_int4_plans.json).
-#: A stage of a block that is alone: in all, for each row, and for a second tile of columns.
-_LATENCY, _ROW_LATENCY, _SECOND_LATENCY = 0.219, 0.00265, 0.126
-#: What a stage takes of its multiprocessor: for a tile of columns, for each row of it, and to load a row.
-_TILE, _ROW, _LOAD = 0.138, 0.0017, 0.00034
+# Microseconds on an H200, fitted to products of 46 layers with 1 to 1024 rows
+# (benchmarks/results/h200_int4_plans.json, h200_int4_few_rows.json).
+#: A stage of a block that is alone: in all, and for each row.
+_LATENCY, _ROW_LATENCY = 0.16, 0.0032
+#: What a stage takes of its multiprocessor: for a tile of columns, and for each row of it.
+_TILE, _ROW = 0.171, 0.0008
 #: Adding the sums of a cluster: in all, and for each row of a tile of columns. To begin with further blocks.
-_EXCHANGE, _ROW_EXCHANGE, _WAVE = 0.83, 0.0037, 1.33
+_EXCHANGE, _ROW_EXCHANGE, _WAVE = 0.916, 0.0108, 0.566
+#: Blocks of teams: until the first stages have arrived, for a block of each multiprocessor; a stage of all
+#: teams of a block; adding the sums of two blocks.
+_FIRST_STAGES, _STAGE_OF_TEAMS, _EXCHANGE_OF_TEAMS = 0.736, 0.68, 1.47
 
 
-def tile_of(m: int, n: int, chunks: int) -> Tile:
-    """Return how a product is divided: as takes the least time on an H200.
+def tile_of(m: int, n: int, chunks: int, any_rows: bool = False) -> Tile:
+    """Return how a product is divided: as takes the least time on an H200, or the least of those that there
+    are for any number of rows.
 
     The order of sums depends on it, so that it is the same for all GPUs.
     """
-    return min(candidates(m, n), key=lambda tile: (_microseconds(tile, m, n, chunks), tile.split, tile.rows))
+    tiles = [tile for tile in candidates(m, n) if not (any_rows and tile.teams)]
+    return min(tiles, key=lambda tile: (_microseconds(tile, m, n, chunks), tile.split, tile.rows))
 
 
 def candidates(m: int, n: int) -> Iterator[Tile]:
     """Yield divisions. All blocks run at the same time if they share K, else it does not pay; nor do several
-    rows of small tiles, each of which unpacks all weights."""
-    for (rows, tiles), at_once in _AT_ONCE.items():
-        if rows < min(m, _MANY_ROWS):
+    rows of small tiles, each of which unpacks all weights, or tiles larger than the rows."""
+    blocks = [Tile(rows, tiles, 1, at_once) for (rows, tiles), at_once in _AT_ONCE.items()]
+    fitting = min(block.rows for block in blocks if block.rows >= min(m, _MANY_ROWS))
+    for block in (*blocks, _OF_TEAMS):
+        if block.rows < fitting or (m <= _MANY_ROWS and block.rows > fitting):
             continue
         for split in _PARTS:
-            tile = Tile(rows, tiles, split, at_once)
-            if split == 1 or tile.blocks(m, n) <= tile.multiprocessors * at_once:
+            tile = replace(block, split=split)
+            together = tile.blocks(m, n) <= tile.multiprocessors * tile.at_once
+            if split == 1 or (together and (not tile.teams or split <= _MOST_PARTS_OF_TEAMS)):
                 yield tile
 
 
 def _microseconds(tile: Tile, m: int, n: int, chunks: int) -> float:
-    """Return the time of a product, but for what all divisions take."""
-    alone = _LATENCY + _ROW_LATENCY * tile.rows + _SECOND_LATENCY * (tile.tiles - 1)
-    busy = tile.tiles * (_TILE + _ROW * tile.rows) + _LOAD * tile.rows
-    waves, rest = divmod(tile.blocks(m, n), tile.multiprocessors * tile.at_once)
-    stage = waves * max(tile.at_once * busy, alone)
+    """Return the time of a product, but for what all divisions take.
+
+    What a stage waits for and what it computes overlap in part where blocks share a multiprocessor.
+    """
+    blocks, stages = tile.blocks(m, n), -(-chunks // tile.parts)
+    if tile.teams:
+        of_each = blocks / tile.multiprocessors
+        exchange = _EXCHANGE_OF_TEAMS if tile.split > 1 else 0.0
+        return _FIRST_STAGES * of_each + stages * ceil(of_each) * _STAGE_OF_TEAMS + exchange
+    alone = _LATENCY + _ROW_LATENCY * tile.rows
+    busy = tile.tiles * (_TILE + _ROW * tile.rows)
+    waves, rest = divmod(blocks, tile.multiprocessors * tile.at_once)
+    stage = waves * hypot(tile.at_once * busy, alone)
     if rest:
-        stage += max(-(-rest // tile.multiprocessors) * busy, alone)
+        stage += hypot(-(-rest // tile.multiprocessors) * busy, alone)
         waves += 1
     exchange = _EXCHANGE + _ROW_EXCHANGE * tile.rows * tile.tiles if tile.split > 1 else 0.0
-    return -(-chunks // tile.split) * stage + waves * (exchange + _WAVE)
+    return stages * stage + waves * (exchange + _WAVE)
 
 
 def int4_plan(problem: Problem, chunks: int) -> Tile:
@@ -91,7 +123,6 @@ def int4_plan(problem: Problem, chunks: int) -> Tile:
 
     `chunks` are the weights' tiles of K.
     """
-    tile = tile_of(problem.m, problem.n, chunks)
-    if problem.batch_invariant:
-        return replace(tile, split=tile_of(1, problem.n, chunks).split)
-    return tile
+    m, n, same = problem.m, problem.n, problem.batch_invariant
+    tile = tile_of(m, n, chunks, same)
+    return replace(tile, split=tile_of(1, n, chunks, same).split) if same else tile

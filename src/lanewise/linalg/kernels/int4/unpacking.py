@@ -1,0 +1,79 @@
+"""4-bit weights as numbers: in registers, for products, and the kernel that writes them to memory."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from lanewise import lang as lw
+from lanewise.formats import Format
+from lanewise.lang.frontend.kernel import Kernel
+from lanewise.layout import Layout
+from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, TILE_WORDS
+from lanewise.linalg.kernels.int4.traits import DEEP, LANES, LINE, WARPGROUP
+
+#: Threads of a block that unpacks a tile to memory.
+UNPACKING = 2 * WARPGROUP
+#: What arithmetic of two bf16 at once needs.
+_NEEDS = ("sm_90", "7.8")
+#: By type: the bits of a number with a 4-bit integer in its last place, and what is subtracted from it.
+_MAGIC = {"bf16": (0x4300, 128 + 8), "f16": (0x6400, 1024 + 8)}
+
+
+@lw.device
+def unpacked(dtype, word, scales):
+    """Return four registers of two weights each: q · scale, rounded once; `scales` are of two columns."""
+    magic, offset = _MAGIC[dtype.name]
+    name = f"{dtype.name}x2"
+    offsets = int(dtype.array([offset] * 2).view("uint32")[0])
+    minus = lw.asm(f"mov.b32 {{d}}, {offsets};", d=lw.u32)  # which takes two numbers from registers alone
+    pairs = []
+    for number in range(4):
+        moved = lw.bitcast(word, lw.u32) >> (4 * number)
+        # (moved & mask) | magic in one instruction
+        pair = lw.asm(f"lop3.b32 {{d}}, {{x}}, 0x000F000F, {magic << 16 | magic}, 0xEA;", d=lw.u32, x=moved)
+        whole = lw.asm(f"sub.rn.{name} {{d}}, {{x}}, {{y}};", needs=_NEEDS, d=lw.u32, x=pair, y=minus)
+        scale = scales[number % 2]
+        pairs.append(lw.asm(f"mul.rn.{name} {{d}}, {{x}}, {{y}};", needs=_NEEDS, d=lw.u32, x=whole, y=scale))
+    return pairs
+
+
+@lw.device
+def scale_pairs(scales):
+    """Return the scales of columns g and g + 8, twice in a register each; a pointer is to the first."""
+    return [lw.pack(scales[8 * half], scales[8 * half]) for half in range(2)]
+
+
+@cache
+def unpacking(dtype: Format) -> Kernel:
+    """Return the kernel that writes weights as a matrix (N, K): a warp has 16 columns and 64 of K."""
+    pitch = LINE + 8
+
+    @lw.kernel(max_threads=UNPACKING)
+    def unpack_int4(
+        W: lw.Ptr[lw.i32, 16], scales: lw.Ptr[dtype], Out: lw.Ptr[dtype, 16], N: lw.i32, chunks: lw.i32,
+        per_group: lw.i32, groups: lw.i32,
+    ):  # fmt: skip
+        chunks, per_group = lw.assume(chunks, nonnegative=True), lw.assume(per_group, nonnegative=True)
+        lane, warp = lw.lane_id(), lw.thread_idx.x // LANES
+        tile, chunk, half = lw.block_idx.y, lw.block_idx.x, warp // 4
+        held = lw.shared(dtype, Layout((LINE, 16, UNPACKING // LANES), (1, pitch, 16 * pitch)), align=16)
+        place = (tile.to(lw.i64) * chunks.to(lw.i64) + chunk.to(lw.i64)) * TILE_WORDS
+        words = (W + place + (lw.thread_idx.x * 4).to(lw.i64)).aligned(16).load(4)
+        first = tile * COLUMNS + warp % 4 * 16
+        group = (tile * groups + (chunk * 2 + half) // per_group).to(lw.i64) * COLUMNS
+        pairs = scale_pairs(scales + (group + (warp % 4 * 16 + lane // 4).to(lw.i64)))
+        for number, word in enumerate(words):
+            for i, pair in enumerate(unpacked(dtype, word, pairs)):
+                k = number * DEEP + i // 2 * 8 + lane % 4 * 2
+                target = held.ptr(k, lane // 4 + i % 2 * 8, warp)
+                lw.pointer(target.address, lw.u32, "shared", 4).store(pair)
+        lw.syncwarp()
+        for number in range(4):
+            row, k = number * 4 + lane // 8, lane % 8 * 8
+            eight = lw.pointer(held.ptr(k, row, warp).address, lw.u32, "shared", 16).load(4)
+            if first + row < N:
+                line = (first + row).to(lw.i64) * (chunks.to(lw.i64) * CHUNK)
+                target = Out + line + (chunk * CHUNK + half * LINE + k).to(lw.i64)
+                lw.pointer(target.address, lw.u32, "global", 16).store(tuple(eight))
+
+    return unpack_int4
