@@ -282,12 +282,13 @@ def test_docs_quote_the_recorded_speed_of_4_bit_weights() -> None:
     ratios: dict[int, list[float]] = {}
     regrets = []
     more_rows = [each for each in record("h200_int4_plans")["products"] if each["rows"] > 8]
-    for each in [*record("h200_int4_few_rows")["products"], *more_rows]:
+    few_rows = [*record("h200_int4_few_rows")["products"], *record("h200_int4_sweep")["products"]]
+    for each in few_rows + more_rows:
         m, k, n = each["rows"], each["k"], each["n"]
         times = {Tile(**dict(list(of.items())[:-1])): of["microseconds"] for of in each["tiles"]}
         chosen = times[tile_of(m, n, -(-k // CHUNK))]
         regrets.append(chosen / min(times.values()))
-        if (k, n) in layers:
+        if (k, n) in layers and "bf16" in each:
             ratios.setdefault(m, []).append(min(each["bf16"].values()) / chosen)
     many = [each["ratio"] for each in record("h200_int4")["rows"] if each["rows"] > 1024]
     text = " ".join(page("docs/matmul.md").split())

@@ -59,8 +59,8 @@ _OF_TEAMS, _MOST_PARTS_OF_TEAMS = Tile(rows=8, tiles=1, split=1, at_once=2, team
 _MANY_ROWS = 128
 #: Blocks that share K.
 _PARTS = (1, 2, 3, 4, 6, 8)
-# Microseconds on an H200, fitted to products of 46 layers with 1 to 1024 rows
-# (benchmarks/results/h200_int4_plans.json, h200_int4_few_rows.json).
+# Microseconds on an H200, fitted to products of 56 layers with 1 to 1024 rows:
+# benchmarks/results/h200_int4_*.json.
 #: A stage of a block that is alone: in all, and for each row.
 _LATENCY, _ROW_LATENCY = 0.16, 0.0032
 #: What a stage takes of its multiprocessor: for a tile of columns, and for each row of it.
