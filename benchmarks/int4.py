@@ -64,7 +64,7 @@ def measure_plans(k: int, n: int, rows: list[int], rounds: int) -> list[dict[str
     packed = lw.quantize(weights)
     found = []
     for m in rows:
-        if m > int4_matmul.MOST_FEW_ROWS:
+        if m > int4_matmul.MOST_UNPACKING_ROWS:
             continue
         x, times = torch.randn((m, k), device="cuda", dtype=torch.bfloat16), {}
         for tile in candidates(m, n):

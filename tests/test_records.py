@@ -285,7 +285,11 @@ def test_docs_quote_the_recorded_speed_of_4_bit_weights() -> None:
     few_rows = [*record("h200_int4_few_rows")["products"], *record("h200_int4_sweep")["products"]]
     for each in few_rows + more_rows:
         m, k, n = each["rows"], each["k"], each["n"]
-        times = {Tile(**dict(list(of.items())[:-1])): of["microseconds"] for of in each["tiles"]}
+        times = {}
+        for given in each["tiles"]:
+            microseconds, fields = given["microseconds"], {**given}
+            del fields["microseconds"]
+            times[Tile(**fields)] = microseconds
         chosen = times[tile_of(m, n, -(-k // CHUNK))]
         regrets.append(chosen / min(times.values()))
         if (k, n) in layers and "bf16" in each:

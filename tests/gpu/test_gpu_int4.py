@@ -17,9 +17,9 @@ def test_random_products_have_the_bits_of_the_cpu(torch: Any, dtype: str) -> Non
     sequence = np.random.SeedSequence()
     print(sequence.entropy)
     rng = np.random.default_rng(sequence)
-    for number in range(16):
-        largest = (600, 900, 300) if number % 2 else (8, 12000, 4000)
-        m, k, n = (int(each) for each in largest ** rng.random(3))
+    largest = [(600, 900, 300), (8, 12000, 4000)] * 8
+    sizes = [tuple(int(size) for size in each ** rng.random(3)) for each in largest]
+    for m, k, n in [(8, 12000, 4096), (7, 14336, 8192), *sizes]:
         print(m, k, n)
         weights = lw.quantize(torch.randn(k, n, device="cuda").to(getattr(torch, dtype)))
         x = torch.randn(m, k, device="cuda").to(getattr(torch, dtype))

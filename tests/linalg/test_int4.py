@@ -1,7 +1,6 @@
 """4-bit weights: how they are quantized and packed, products against f64, the bits of their order, errors."""
 
 from dataclasses import replace
-from math import gcd
 from typing import Any
 
 import ml_dtypes
@@ -113,44 +112,108 @@ def test_a_gpu_may_be_named_in_place_of_its_arch() -> None:
     assert named.tobytes() == lw.matmul(x, weights, arch="sm_90a").tobytes()
 
 
-def kernel_result(x: Any, weights: Any, tile: Tile) -> Any:
-    """The launch of the kernel, for the CPU machine, and its result."""
-    (m, k), n = x.shape, weights.shape[1]
-    rows = Operand(weights.format, True, k)
-    problem = Problem(m, n, k, rows, rows, Operand(weights.format, True, n, alignment=gcd(16, 2 * n)), f32)
-    out = np.zeros((m, n), x.dtype)
-    words, scales = (part.reshape(1, -1) for part in weights.parts())
-    packed = weights.chunks, weights.group, weights.groups
-    pointers = Pointers(x, words.view(np.int32), out, metadata=scales)
-    return product_launch(problem, pointers, packed, tile), out
+TEAMS = Tile(8, 1, 1, 2, teams=4)
+TWO_BLOCKS_OF_TEAMS = Tile(8, 1, 2, 2, teams=4)
+
+
+@pytest.fixture
+def by_kernel(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function by which a call of `lw.matmul` runs the kernel with a tile on the CPU machine, or is checked.
+
+    Rows lie as those that are copied first, with NaN behind them.
+    """
+
+    def call(tile: Tile, x: Any, weights: Any, check: bool = False, **keywords: Any) -> Any:
+        launches = []
+
+        def run(request: Any, problem: Any, b: Any, chosen: Tile) -> None:
+            rows = np.full((problem.m, b.chunks * CHUNK), np.nan, x.dtype)
+            rows[:, : b.k] = x
+            words, scales = (part.reshape(1, -1) for part in b.parts())
+            bias, residual = (
+                None if view is None else np.asarray(view.array) for view in (request.bias, request.residual)
+            )
+            pointers = Pointers(
+                rows[:, : b.k], words.view(np.int32), np.asarray(request.out.array), metadata=scales,
+                bias=bias, residual=residual, alpha=request.alpha, beta=request.beta,
+            )  # fmt: skip
+            launches.append(product_launch(problem, pointers, b.packed, chosen))
+            if not check:
+                launches[0]()
+
+        with monkeypatch.context() as patched:
+            patched.setattr("lanewise.linalg.int4_matmul.int4_plan", lambda problem, chunks: tile)
+            patched.setattr("lanewise.linalg.int4_matmul._on_cpu", run)
+            result = lw.matmul(x, weights, **keywords)
+        return lw.check(launches[0].kernel, *launches[0].arguments) if check else result
+
+    return call
+
+
+def by_order_of(monkeypatch: pytest.MonkeyPatch, tile: Tile, x: Any, weights: Any, **keywords: Any) -> Any:
+    """The product on the CPU, in the order in which a tile sums."""
+    with monkeypatch.context() as patched:
+        patched.setattr("lanewise.linalg.int4_matmul.int4_plan", lambda problem, chunks: tile)
+        return lw.matmul(x, weights, **keywords)
+
+
+def seldom(*case: Any) -> Any:
+    return pytest.param(*case, marks=only_with_everything)
 
 
 @pytest.mark.parametrize(
     ("dtype", "sizes", "group", "tile"),
     [
         (BF16, (11, 648, 140), 64, Tile(16, 1, 3, 4)),
-        (np.float16, (5, 1352, 100), 64, Tile(8, 1, 2, 2, 4)),
-        pytest.param(BF16, (8, 1408, 66), 256, Tile(8, 1, 1, 2, 4), marks=only_with_everything),
-        pytest.param(BF16, (1, 200, 141), 128, Tile(8, 1, 2, 2, 4), marks=only_with_everything),
-        (BF16, (3, 4, 75), 128, Tile(8, 1, 1, 2, 4)),
-        pytest.param(BF16, (3, 192, 141), 128, Tile(8, 2, 1, 3), marks=only_with_everything),
-        pytest.param(BF16, (9, 1104, 66), 128, Tile(8, 1, 8, 4), marks=only_with_everything),
-        pytest.param(np.float16, (70, 520, 130), 128, Tile(64, 2, 4, 2), marks=only_with_everything),
-        pytest.param(np.float16, (260, 192, 40), 64, Tile(256, 2, 1, 1), marks=only_with_everything),
-        pytest.param(np.float16, (140, 328, 200), 64, Tile(128, 1, 2, 2), marks=only_with_everything),
+        (np.float16, (5, 1352, 100), 64, TWO_BLOCKS_OF_TEAMS),
+        (BF16, (3, 4, 75), 128, TEAMS),
+        # stages that are loaded again, the last one in part
+        (BF16, (7, 128 * 4 * 9 - 60, 100), 128, TEAMS),
+        (np.float16, (5, 128 * 16 - 60, 70), 192, Tile(8, 2, 1, 3)),
+        seldom(np.float16, (3, 128 * 4 * 5 + 4, 70), 192, TWO_BLOCKS_OF_TEAMS),
+        seldom(BF16, (9, 128 * 20 - 60, 100), 128, Tile(16, 1, 1, 4)),
+        seldom(BF16, (60, 128 * 12 - 60, 100), 64, Tile(64, 1, 1, 2)),
+        seldom(BF16, (250, 128 * 8 - 60, 100), 128, Tile(256, 2, 1, 1)),
+        seldom(BF16, (8, 1408, 66), 256, TEAMS),
+        seldom(BF16, (1, 200, 141), 128, TWO_BLOCKS_OF_TEAMS),
+        seldom(BF16, (3, 192, 141), 128, Tile(8, 2, 1, 3)),
+        seldom(BF16, (9, 1104, 66), 128, Tile(8, 1, 8, 4)),
+        seldom(np.float16, (70, 520, 130), 128, Tile(64, 2, 4, 2)),
+        seldom(np.float16, (260, 192, 40), 64, Tile(256, 2, 1, 1)),
+        seldom(np.float16, (140, 328, 200), 64, Tile(128, 1, 2, 2)),
     ],
 )
 def test_the_kernel_has_the_bits_of_the_cpu(
-    dtype: Any, sizes: tuple[int, int, int], group: int, tile: Tile, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    by_kernel: Any, monkeypatch: pytest.MonkeyPatch, dtype: Any, sizes: tuple[int, int, int], group: int,
+    tile: Tile,
+) -> None:  # fmt: skip
     """Parts of K that are empty, columns beyond the last, scales for half a stage, tails of rows and K."""
     x, weights, _ = random_layer(np.random.default_rng(4), dtype, *sizes, group)
-    padded = np.full((sizes[0], weights.chunks * CHUNK), np.nan, dtype)  # as rows at any address are copied
-    padded[:, : sizes[1]] = x
-    launch, out = kernel_result(padded[:, : sizes[1]], weights, tile)
-    launch()
-    monkeypatch.setattr("lanewise.linalg.int4_matmul.int4_plan", lambda problem, chunks: tile)
-    assert out.tobytes() == lw.matmul(x, weights).tobytes()
+    expected = by_order_of(monkeypatch, tile, x, weights)
+    assert by_kernel(tile, x, weights).tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("tile", [TEAMS, seldom(Tile(8, 2, 1, 3))])
+def test_results_go_where_out_lies_and_all_is_fused(
+    by_kernel: Any, monkeypatch: pytest.MonkeyPatch, tile: Tile
+) -> None:
+    rng = np.random.default_rng(7)
+    x, weights, _ = random_layer(rng, np.float16, 3, 300, 139)
+    for make in (
+        lambda: np.ones((3, 144), np.float16)[:, :139],
+        lambda: np.ones((139, 3), np.float16).T,
+        lambda: np.ones((139, 16), np.float16)[:, :3].T,
+    ):
+        one, other = make(), make()
+        by_order_of(monkeypatch, tile, x, weights, out=one)
+        by_kernel(tile, x, weights, out=other)
+        assert one.base.tobytes() == other.base.tobytes()
+    keywords = {
+        "residual": np.asfortranarray(rng.normal(size=(3, 139)).astype(np.float32)), "beta": 3.0,
+        "alpha": 0.5, "bias": rng.normal(size=139).astype(np.float32), "activation": "silu", "out_dtype": "f32",
+    }  # fmt: skip
+    expected = by_order_of(monkeypatch, tile, x, weights, **keywords)
+    assert by_kernel(tile, x, weights, **keywords).tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize(("dtype", "size"), [(np.float16, 1e-6), (BF16, 1e-39)])
@@ -158,7 +221,7 @@ def test_unpacked_weights_with_subnormal_scales_have_the_bits_of_dequantize(dtyp
     weights = lw.quantize((np.random.default_rng(9).normal(size=(200, 40)) * size).astype(dtype))
     rows = np.zeros((40, weights.chunks * CHUNK), dtype)
     arrays = [each.reshape(-1) for each in (weights.words.view(np.int32), weights.parts()[1], rows)]
-    unpack_launch(weights.format, arrays, 40, (weights.chunks, weights.group, weights.groups))()
+    unpack_launch(weights.format, arrays, 40, weights.packed)()
     assert rows[:, :200].any()
     assert rows[:, :200].tobytes() == np.ascontiguousarray(weights.dequantize().T).tobytes()
 
@@ -168,30 +231,51 @@ def test_as_many_blocks_share_a_multiprocessor_as_the_plan_says() -> None:
     or more."""
     sm = multiprocessor("sm_90a")
     rows = Operand(bf16, True, 128)
-    for tile in candidates(1, 128):
+    tiles = {tile for m in (1, 16, 32, 64, 128, 129) for tile in candidates(m, 128)}
+    assert {tile.rows for tile in tiles} == {8, 16, 32, 64, 128, 256}
+    for tile in tiles:
         traits = Traits(Problem(1, 128, 128, rows, rows, rows, f32), tile, 2, 4)
         shared = traits.shared_bytes + 1024 + sm.reserved_bytes
         assert shared * tile.at_once <= sm.shared_bytes and traits.stages >= (3 if tile.rows < 128 else 2)
         assert traits.threads * tile.at_once <= sm.warps * 32
 
 
+def test_teams_are_for_eight_rows() -> None:
+    with pytest.raises(lw.LanewiseError, match="teams multiply tiles of 8 rows and one tile of columns"):
+        Tile(16, 1, 1, 2, teams=4)
+    assert not any(tile.teams for m in (9, 16, 2000) for tile in candidates(m, 4096))
+    x, weights, _ = random_layer(np.random.default_rng(1), BF16, 9, 128, 64)
+    pointers = Pointers(x, weights.words, np.zeros((9, 64), BF16), metadata=weights.scales)
+    rows = Operand(bf16, True, 128)
+    with pytest.raises(lw.LanewiseError, match="up to 8 rows, and a has 9"):
+        product_launch(Problem(9, 64, 128, rows, rows, rows, f32), pointers, weights.packed, TEAMS)
+
+
 def test_unpacked_weights_have_the_bits_of_dequantize() -> None:
     weights = lw.quantize(np.random.default_rng(5).normal(size=(200, 40)).astype(BF16))
     rows = np.zeros((40, weights.chunks * CHUNK), BF16)
     arrays = [each.reshape(-1) for each in (weights.words.view(np.int32), weights.parts()[1], rows)]
-    unpack_launch(weights.format, arrays, 40, (weights.chunks, weights.group, weights.groups))()
+    unpack_launch(weights.format, arrays, 40, weights.packed)()
     assert rows[:, :200].tobytes() == np.ascontiguousarray(weights.dequantize().T).tobytes()
 
 
-@only_with_everything
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", [BF16, pytest.param(np.float16, marks=only_with_everything)])
-def test_the_checker_finds_nothing(dtype: Any) -> None:
-    for m, tile in ((70, Tile(64, 1, 3, 2)), (7, Tile(8, 1, 2, 2, 4))):
-        x, weights, _ = random_layer(np.random.default_rng(6), dtype, m, 648, 50)
-        launch, _ = kernel_result(x, weights, tile)
-        report = lw.check(launch.kernel, *launch.arguments)
-        assert not report.findings, report.findings[0]
+@pytest.mark.parametrize(
+    ("dtype", "sizes", "group", "tile"),
+    [
+        (BF16, (7, 128 * 4 * 5, 50), 64, TEAMS),
+        seldom(BF16, (7, 128 * 8 * 5 - 60, 50), 128, TWO_BLOCKS_OF_TEAMS),
+        seldom(BF16, (70, 128 * 12 - 60, 50), 128, Tile(64, 1, 3, 2)),
+        seldom(np.float16, (60, 128 * 10 - 60, 50), 128, Tile(64, 1, 1, 2)),
+        seldom(BF16, (200, 128 * 5 - 60, 50), 64, Tile(256, 2, 1, 1)),
+    ],
+)
+def test_the_checker_finds_nothing(
+    by_kernel: Any, dtype: Any, sizes: tuple[int, int, int], group: int, tile: Tile
+) -> None:
+    x, weights, _ = random_layer(np.random.default_rng(6), dtype, *sizes, group)
+    report = by_kernel(tile, x, weights, check=True)
+    assert not report.findings, report.findings[0]
 
 
 @pytest.mark.parametrize("m", [1, 8, 9, 60])

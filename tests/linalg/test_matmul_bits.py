@@ -201,3 +201,19 @@ def test_scattered_views_have_the_bits_of_their_copies(seed: int) -> None:
     assert (lw.matmul(a, b) == expected).all()
     out = np.zeros((2 * m, 2 * n), np.float32)[::2, ::2]
     assert lw.matmul(a, b, out=out) is out and (out == expected).all()
+
+
+def test_the_plan_of_scattered_views_is_that_of_the_call() -> None:
+    rng = np.random.default_rng(np.random.SeedSequence())
+    m, n, k = (int(size) for size in rng.integers(20, 600, 3))
+    wide = rng.standard_normal((3, m, 2 * k)).astype(np.float32)
+    b = np.moveaxis(rng.standard_normal((k, n, 3)).astype(np.float32), 2, 0)
+    for a in (wide[0, :, ::2], wide[0, :, k - 1 :: -1], wide[:, :, 1::2]):
+        for right in (b[0], b):
+            for out in (None, np.zeros((3, m, 2 * n), np.float32)[..., ::2]):
+                given = {} if out is None or (a.ndim, right.ndim) == (2, 2) else {"out": out}
+                planned = lw.plan(a, right, precision="tf32", **given)
+                copies = [each.copy(order="C") for each in (a, right)]
+                assert planned.plan == lw.plan(*copies, precision="tf32").plan
+                expected = lw.matmul(a, right, precision="tf32", **given).copy()
+                same_bits(lw.matmul(a, right, precision="tf32", plan=planned, **given), expected)

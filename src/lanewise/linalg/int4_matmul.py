@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lanewise.linalg.launch.known_calls import CallKind
 
 #: Rows up to which a kernel unpacks weights as it multiplies, each time it reads them.
-MOST_FEW_ROWS = 1024
+MOST_UNPACKING_ROWS = 1024
 #: The archs of this kernel: a GPU of sm_90 is planned as sm_90a.
 _ARCHS = ("sm_90", "sm_90a")
 #: Bits of the results that it stores.
@@ -52,7 +52,7 @@ def product(
     if problem is None or problem.batch > 1:
         one_by_one(request, a, b, options)
         return _returned(request, a, options)
-    few = options.batch_invariant or problem.m <= MOST_FEW_ROWS
+    few = options.batch_invariant or problem.m <= MOST_UNPACKING_ROWS
     few = few and problem.out.dtype.bits >= _LEAST_BITS and b.k > 0
     if left.device is None:
         if not few:

@@ -20,9 +20,9 @@ from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import planned_arch
 from lanewise.linalg.planning.planned import PlannedProduct
 from lanewise.linalg.planning.planner import plan_of, require_kernel
-from lanewise.linalg.problem import Operand, Problem
+from lanewise.linalg.problem import Problem
 from lanewise.linalg.quantize import QuantizedMatrix
-from lanewise.linalg.rules import Request, request_of
+from lanewise.linalg.rules import Request, problem_of_copies, request_of, scattered
 from lanewise.linalg.sparsify import SparseMatrix, sparse_plan_of, sparse_request
 from lanewise.tracebacks import short_traceback, shorten
 
@@ -141,7 +141,7 @@ def product(a: object, b: object, options: Options) -> Any:
     problem = request.problem
     if problem is None or (problem.sparse and problem.batch > 1 and request.a.device is not None):
         _each_of_batch(request, a, b, options)
-    elif is_scattered(problem) and (request.a.device is not None or request.a.library in _COPIED_IN_HOST):
+    elif _is_copied(request, problem):
         return _on_copies(request, problem, a, b, options)
     elif request.a.device is None:
         from lanewise.linalg.cpu.sums import compute
@@ -174,18 +174,10 @@ def given_plan(options: Options) -> Plan | None:
     return given
 
 
-def is_scattered(problem: Problem) -> bool:
-    """Return whether an operand has neighbours along neither axis, or runs backwards."""
-    operands: tuple[Operand | None, ...] = (problem.a, problem.b, problem.out, problem.epilogue.residual)
-    if not (problem.m and problem.n and problem.batch):
-        return False  # nothing is computed
-    if not problem.k:
-        operands = operands[2:]  # nothing of a and b is read
-    return any(map(_scattered, operands))
-
-
-def _scattered(operand: Operand | None) -> bool:
-    return operand is not None and (operand.inner != 1 or operand.leading < 0)
+def _is_copied(request: Request, problem: Problem) -> bool:
+    """Return whether operands are scattered, and are copied by their library first."""
+    takes_copies = request.a.device is not None or request.a.library in _COPIED_IN_HOST
+    return takes_copies and any(scattered(problem))
 
 
 def _on_copies(request: Request, problem: Problem, a: object, b: object, options: Options) -> Any:
@@ -194,8 +186,10 @@ def _on_copies(request: Request, problem: Problem, a: object, b: object, options
     This is what a GPU takes; in host memory the copies have the same plan, and so the same bits.
     """
 
-    def compact(array: object, operand: Operand | None) -> Any:
-        if array is None or not _scattered(operand):
+    is_scattered = scattered(problem)
+
+    def compact(array: object, name: str) -> Any:
+        if array is None or not getattr(is_scattered, name):
             return array
         if hasattr(array, "contiguous"):
             return array.contiguous()
@@ -209,16 +203,16 @@ def _on_copies(request: Request, problem: Problem, a: object, b: object, options
     residual = options.residual
     if residual is None and request.residual is not None:
         residual = out  # what it holds is added
-    scattered = out is not None and _scattered(problem.out)
+    apart = out is not None and is_scattered.out
     changed = replace(
         options,
-        out=None if scattered else out,
+        out=None if apart else out,
         out_dtype=problem.out.dtype.name,
-        residual=compact(residual, problem.epilogue.residual),
+        residual=compact(residual, "residual"),
         beta=options.beta if residual is not None else None,
     )
-    result = product(compact(a, problem.a), compact(b, problem.b), changed)
-    if scattered:
+    result = product(compact(a, "a"), compact(b, "b"), changed)
+    if apart:
         out[...] = result
     return out if out is not None else result
 
@@ -287,6 +281,8 @@ def plan(
     a, b, options = _unwrapped(a, b, options_of("lw.plan", keywords, without=("plan", "stream")))
     request = request_of(a, b, options, empty_result=False)
     problem = request.problem
+    if problem is not None and _is_copied(request, problem):
+        problem = problem_of_copies(request, problem)
     if problem is None:
         raise LanewiseError(
             f"with these strides the batch {request.batch} cannot be treated as one axis, and lw.matmul "

@@ -16,7 +16,7 @@ from lanewise.errors import LanewiseError
 from lanewise.formats import Format, bf16
 from lanewise.linalg.arrays import Array as AnyArray
 from lanewise.linalg.block_scaling import BLOCK_FORMATS, BlockFormat, BlockScaledMatrix, block_scaled
-from lanewise.linalg.kernels.int4.packing import COLUMNS, GROUP_STEP, pack, padded, unpack
+from lanewise.linalg.kernels.int4.packing import GROUP_STEP, Packed, pack, pack_scales, padded, unpack
 from lanewise.linalg.matrix_in_two_arrays import MatrixInTwoArrays
 from lanewise.linalg.operands import View, view_of
 from lanewise.linalg.types import format_named
@@ -86,9 +86,14 @@ class QuantizedMatrix(MatrixInTwoArrays):
         made = words.view(getattr(torch, self.format.dtype_name))
         return made if self.device is None else made.to(f"cuda:{self.device}")
 
+    @property
+    def packed(self) -> Packed:
+        """What of the weights a launch depends on, beside their addresses."""
+        return Packed(self.chunks, self.group, self.groups)
+
     def parts(self) -> tuple[Array, Array]:
-        """Return words and scales as they lie on a GPU: those of a tile of columns are neighbours."""
-        return self.words, self.scales.reshape(self.groups, -1, COLUMNS).swapaxes(0, 1)
+        """Return words and scales as they lie on a GPU."""
+        return self.words, pack_scales(self.scales)
 
     def __repr__(self) -> str:
         k, n = self.shape

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -395,6 +395,59 @@ def _problem(
     return Problem(
         m, n, k, a, b, out, sums, count, fused, precision, promote, blocks, invariant, folded_rows=folded_rows
     )  # fmt: skip
+
+
+# operands that are copied first -----------------------------------------------------------------------------
+
+
+class Scattered(NamedTuple):
+    """Which operands have neighbours along neither axis, or run backwards."""
+
+    a: bool
+    b: bool
+    out: bool
+    residual: bool
+
+
+def scattered(problem: Problem) -> Scattered:
+    """Return which operands of a problem are scattered, of those that are read or written."""
+
+    def is_scattered(operand: Operand | None) -> bool:
+        return operand is not None and (operand.inner != 1 or operand.leading < 0)
+
+    if not (problem.m and problem.n and problem.batch):
+        return Scattered(False, False, False, False)
+    read = problem.k > 0
+    return Scattered(
+        read and is_scattered(problem.a), read and is_scattered(problem.b), is_scattered(problem.out),
+        is_scattered(problem.epilogue.residual),
+    )  # fmt: skip
+
+
+def problem_of_copies(request: Request, problem: Problem) -> Problem | None:
+    """Return the problem that a request is once its scattered operands are copied to contiguous ones; None if
+    the axes of the batch cannot be joined then."""
+
+    def copy(view: View) -> View:
+        return view._replace(strides=packed_strides(view.shape), address=0)
+
+    of, residual = scattered(problem), request.residual
+    copied = replace(
+        request,
+        a=copy(request.a) if of.a else request.a,
+        b=copy(request.b) if of.b else request.b,
+        out=copy(request.out) if of.out else request.out,
+        residual=copy(residual) if of.residual and residual is not None else residual,
+    )
+    epilogue = replace(
+        problem.epilogue, scale_a_strides=request.scale_a.strides, scale_b_strides=request.scale_b.strides
+    )
+    changed = _problem(
+        copied, epilogue, problem.sums, problem.precision, problem.promote, problem.batch_invariant
+    )
+    if changed is None or not problem.block_format:
+        return changed
+    return replace(changed, block_format=problem.block_format, factor_steps=problem.factor_steps)
 
 
 # problems of sizes and types alone, without arrays: for plans and tables ------------------------------------

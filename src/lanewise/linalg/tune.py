@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.launch.known_calls import forget
-from lanewise.linalg.matmul import is_scattered, matmul
+from lanewise.linalg.matmul import matmul
 from lanewise.linalg.operand_copies import with_copies
 from lanewise.linalg.options import options_of
 from lanewise.linalg.plan import Plan
@@ -21,7 +21,7 @@ from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.planning.planned import PlannedProduct
 from lanewise.linalg.planning.planner import candidates, estimate, plan_of
 from lanewise.linalg.problem import Problem
-from lanewise.linalg.rules import Request, request_of
+from lanewise.linalg.rules import Request, request_of, scattered
 from lanewise.tracebacks import short_traceback
 
 Candidate = TypeVar("Candidate", bound=Hashable)
@@ -116,7 +116,7 @@ def _request(a: object, b: object, keywords: dict[str, object], caller: str) -> 
         raise LanewiseError(
             f"{caller} takes a product, not empty, or a batch whose strides let it be treated as one axis"
         )
-    if is_scattered(problem):
+    if any(scattered(problem)):
         raise LanewiseError(
             "a, b, out or residual is contiguous along neither axis, and lw.matmul multiplies copies then: "
             f"pass {caller} such copies, made by .contiguous() of torch or .copy() of CuPy"

@@ -47,14 +47,14 @@ def multiply(request: Request, problem: Problem, b: QuantizedMatrix, tile: Tile)
     )
     request.metadata = request.b._replace(shape=(1,), address=there.metadata_address, array=there.metadata)
     addresses = operand_addresses(request, None)
-    key = (problem, leading, tile, b.k, b.group, b.columns, request.alpha, request.beta)
+    key = (problem, leading, tile, b.k, b.packed, request.alpha, request.beta)
 
     def launch(device: Device) -> Launch:
         from lanewise.linalg.kernels.int4.launches import product_launch
 
         pointers = pointers_of(request, problem, addresses, 0)
         pointers.a = device_view(OPERANDS.index("a"), x.address, (problem.m, b.k), (leading, 1), b.format)
-        return product_launch(problem, pointers, (b.chunks, b.group, b.groups), tile)
+        return product_launch(problem, pointers, b.packed, tile)
 
     on_disk = problem.epilogue.function is None
     launches = hopper_launch(_NAME, key, ordinal, addresses, launch, on_disk)
@@ -88,7 +88,7 @@ def unpack(b: QuantizedMatrix, like: View, target: View) -> None:
             device_view(number, addresses[number], (1,), (1,), fmt)
             for number, fmt in enumerate((s32, b.format, b.format))
         ]
-        return unpack_launch(b.format, memory, b.shape[1], (b.chunks, b.group, b.groups))
+        return unpack_launch(b.format, memory, b.shape[1], b.packed)
 
     key = ("unpack", b.shape, b.chunks, b.group, b.format.name)
     hopper_launch(_NAME, key, ordinal, addresses, launch)(addresses, current_stream(like, ordinal))

@@ -18,7 +18,7 @@ from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.hopper.shared_memory import line_swizzle
 from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, TILE_WORDS
 from lanewise.linalg.kernels.int4.sums import meet, put_sums, store_sums
-from lanewise.linalg.kernels.int4.traits import DEEP, LANES, LINE, MANY, WARPGROUP, Traits
+from lanewise.linalg.kernels.int4.traits import DEEP, LANES, LINE, MOVES_REGISTERS, WARPGROUP, Traits
 from lanewise.linalg.kernels.int4.unpacking import scale_pairs, unpacked
 
 #: Registers of a thread of a warpgroup that loads, and of one that multiplies.
@@ -120,7 +120,7 @@ def mainloop(T, pipeline, steps):
 
 @cache
 def product(T: Traits) -> Kernel:
-    """Return the kernel of a product; the grid is (columns · parts of K, rows)."""
+    """Return the kernel of a product; the grid is (tiles of columns · blocks that share K, tiles of rows)."""
     bias_type, residual_type = T.problem.epilogue.added_dtypes
     of_rows: Any = lw.TensorMap[T.dtype, (T.tile.rows, LINE), 2 * LINE]
     of_scales: Any = lw.Ptr[T.dtype, 16]
@@ -129,7 +129,7 @@ def product(T: Traits) -> Kernel:
     @lw.kernel(
         max_threads=T.threads, min_blocks=T.tile.at_once, cluster=T.tile.split if T.tile.split > 1 else None
     )
-    def rows_by_int4(
+    def int4_by_warpgroups(
         X: of_rows, W: lw.Ptr[lw.i32, 16], scales: of_scales, Out: of_results,
         M: lw.i32, N: lw.i32, chunks: lw.i32, per_group: lw.i32, groups: lw.i32,
         out_row: lw.i64, out_column: lw.i64, bias: lw.Ptr[bias_type], residual: lw.Ptr[residual_type],
@@ -157,7 +157,7 @@ def product(T: Traits) -> Kernel:
             folded_rows=folded_rows,
         )  # fmt: skip
         if warp >= T.consumers // LANES:
-            if T.tile.rows >= MANY:
+            if T.tile.rows >= MOVES_REGISTERS:
                 lw.setmaxnreg_dec(_REGISTERS[0])
             if (warp == T.consumers // LANES) & lw.elect_one():
                 sizes = (chunks, per_group, groups)
@@ -165,7 +165,7 @@ def product(T: Traits) -> Kernel:
             lw.syncwarp()
             meet(T)
         else:
-            if T.tile.rows >= MANY:
+            if T.tile.rows >= MOVES_REGISTERS:
                 lw.setmaxnreg_inc(_REGISTERS[1])
             put_sums(T, mainloop(T, pipeline, steps), steps)
             if T.tile.split == 1:
@@ -175,4 +175,4 @@ def product(T: Traits) -> Kernel:
             store_sums(T, Out, (out_row, out_column), given, first_row, parts, (M, N))
         meet(T)  # nobody leaves while others read its sums
 
-    return rows_by_int4
+    return int4_by_warpgroups

@@ -1,9 +1,9 @@
 """The product of up to eight rows with 4-bit weights: mma.sync on weights that each lane copies for itself.
 
-Memory bounds it, and copies by threads read memory faster than bulk copies do. Each lane copies the words
-that it unpacks, so that nobody waits for others' weights; the rows and scales of a stage are copied by the
-warps that share a part of K, a team. Parts of K, of the teams of a block and of the blocks of a cluster, are
-added in order.
+Each lane copies the words that it unpacks, so that nobody waits for others' weights, and copies by threads
+read memory faster than bulk copies do (docs/matmul-kernels.md, "Floors"). The rows and scales of a
+stage are copied by the warps that share a part of K, a team. Parts of K, of the teams of a block and of the
+blocks of a cluster, are added in order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class Stages:
         of_x = Layout((T.tile.rows, CHUNK), (CHUNK, 1))
         self.x = lw.dynamic_shared(T.dtype, of_x, swizzle=Swizzle(3, 3, 4))
         #: (word, thread, half of K)
-        self.words = lw.dynamic_shared(lw.u32, Layout((4, T.team, 2), (1, 4, 4 * T.team)), offset=of_rows)
+        self.words = lw.dynamic_shared(
+            lw.u32, Layout((4, T.team_threads, 2), (1, 4, 4 * T.team_threads)), offset=of_rows
+        )
         #: (column, group of K)
         self.scales = lw.dynamic_shared(
             T.dtype, Layout((COLUMNS, T.groups), (1, COLUMNS)), offset=of_rows + of_weights
@@ -74,11 +76,11 @@ class Copies:
     @lw.device
     def copy(self, places, offset):
         """Begin to copy a chunk of K into the stage at an offset in bytes; return the places of the next."""
-        T, per_group = self.T, self.arguments[-1][1]
+        T, (_, per_group, _) = self.T, self.arguments[-1]
         words, row, left, scales, into = places
         for half in range(2):
             lw.cp_async(
-                (self.own + (offset // 4 + half * 4 * T.team)).aligned(16),
+                (self.own + (offset // 4 + half * 4 * T.team_threads)).aligned(16),
                 (words + half * (TILE_WORDS // 2)).aligned(16), 16,
             )  # fmt: skip
         target = (self.of_rows + offset // 2).aligned(16)
@@ -101,7 +103,7 @@ def with_products(T, acc, pointers, offset):
     own, xs, scales = pointers
     pairs = [scale_pairs(scale + offset // 2) for scale in scales]
     for half in range(2):
-        words = (own + (offset // 4 + half * 4 * T.team)).aligned(16).load(4)
+        words = (own + (offset // 4 + half * 4 * T.team_threads)).aligned(16).load(4)
         fragments = [lw.ldmatrix(x + (offset // 2 + half * LINE)).registers for x in xs]
         for n, word in enumerate(words):
             weights = tuple(unpacked(T.dtype, word, pairs[half % T.groups]))
@@ -129,7 +131,7 @@ def mainloop(T, arguments, number, thread, first, steps):
     end = write
     for step in lw.range(steps):
         lw.cp_async_wait(last - 1)
-        lw.barrier(2 + number, T.team)  # the stage has arrived, and all have left the one before
+        lw.barrier(2 + number, T.team_threads)  # the stage has arrived, and all have left the one before
         if step + last < steps:
             places = copies.copy(places, write)
         lw.cp_async_commit()
@@ -150,7 +152,7 @@ def product(T: Traits) -> Kernel:
     @lw.kernel(
         max_threads=T.threads, min_blocks=T.tile.at_once, cluster=T.tile.split if T.tile.split > 1 else None
     )
-    def few_rows_by_int4(
+    def int4_by_warps(
         A: of_operands, W: lw.Ptr[lw.i32, 16], scales: of_operands, Out: of_results,
         M: lw.i32, N: lw.i32, K: lw.i32, lda: lw.i64, chunks: lw.i32, per_group: lw.i32, groups: lw.i32,
         out_row: lw.i64, out_column: lw.i64, bias: lw.Ptr[bias_type], residual: lw.Ptr[residual_type],
@@ -161,7 +163,7 @@ def product(T: Traits) -> Kernel:
         lda = lw.assume(lda, multiple_of=8)
         if T.width > 1:
             out_row, out_column = lw.assume(out_row, multiple_of=T.width), lw.i64(1)
-        number, thread = lw.thread_idx.x // T.team, lw.thread_idx.x % T.team
+        number, thread = lw.thread_idx.x // T.team_threads, lw.thread_idx.x % T.team_threads
         share = lw.cdiv(chunks, T.tile.parts)
         part = number
         if T.tile.split > 1:
@@ -181,4 +183,4 @@ def product(T: Traits) -> Kernel:
         store_sums(T, Out, (out_row, out_column), given, lw.i32(0), lw.cdiv(chunks, share), (M, N))
         meet(T)
 
-    return few_rows_by_int4
+    return int4_by_warps

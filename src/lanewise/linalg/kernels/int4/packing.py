@@ -4,9 +4,12 @@ A tile is 64 columns of the weights (64 results) and 128 elements of K, 4 KB: wh
 one stage. Its weights are the first operand of eight wgmma, from registers. A lane has a word for each of
 them, the elements 2·c, 2·c + 1, 2·c + 8 and 2·c + 9 of 16 along K for two columns, g and g + 8, where
 g = lane / 4 and c = lane % 4; four words lie side by side. The warps of the warpgroup have 16 columns each.
+Scales of a tile of columns are neighbours, too, one group of K behind the other.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +23,18 @@ GROUP_STEP = 64
 TILES = 2
 #: What is added to an element before it is stored: 0 … 15 are -8 … 7.
 OFFSET = 8
+
+
+class Packed(NamedTuple):
+    """What of packed weights a launch depends on, beside their addresses."""
+
+    #: Tiles along K.
+    chunks: int
+    #: Elements of K that share a scale, and how many such groups there are.
+    group: int
+    groups: int
+
+
 #: The axes of a tile's columns (warp, half, g) and of its elements of K (half, word, half, c, element).
 _COLUMN_AXES, _K_AXES = (4, 2, 8), (2, 4, 2, 4, 2)
 #: The bit at which the element of a word begins: half of the columns, half of K, element.
@@ -47,6 +62,12 @@ def pack(values: AnyArray) -> AnyArray:
     ordered = apart.transpose(0, 4, 5, 1, 3, 8, 6, 2, 7, 9)
     words = (ordered << _SHIFTS.astype(np.uint32)).sum(axis=(7, 8, 9), dtype=np.uint32)
     return np.ascontiguousarray(words).reshape(tiles, chunks, TILE_WORDS)
+
+
+def pack_scales(scales: AnyArray) -> AnyArray:
+    """Return scales (groups of K, padded columns) as they lie on a GPU: (tile of columns, group, column)."""
+    groups, columns = scales.shape
+    return scales.reshape(groups, columns // COLUMNS, COLUMNS).swapaxes(0, 1)
 
 
 def unpack(words: AnyArray, n: int, k: int) -> AnyArray:

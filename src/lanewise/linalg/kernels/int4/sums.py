@@ -13,11 +13,12 @@ def put_sums(T, acc, steps) -> None:
     """Write a thread's sums to shared memory, where the stages were: zeros if there was none."""
     sums = lw.dynamic_shared(f32, T.sums)
     lw.barrier(1, T.consumers)  # nobody reads stages any more
-    lane, thread = lw.lane_id(), lw.thread_idx.x % T.team
+    lane, thread = lw.lane_id(), lw.thread_idx.x % T.team_threads
     column = thread // LANES * 16 + lane // 4
     for i in range(T.tile.rows // 2):
         row = i // 4 * 8 + lane % 4 * 2 + i % 2
-        sums[row, column + i // 2 % 2 * 8, lw.thread_idx.x // T.team] = lw.where(steps > 0, acc[i], f32(0.0))
+        place = row, column + i // 2 % 2 * 8, lw.thread_idx.x // T.team_threads
+        sums[place] = lw.where(steps > 0, acc[i], f32(0.0))
 
 
 @lw.device
@@ -31,7 +32,7 @@ def store_sums(T, Out, strides, given, first_row, parts, sizes) -> None:
     count = lw.min(M - first_row, T.tile.rows) * across
     for piece in lw.range(lw.thread_idx.x + rank * T.consumers, count, T.tile.split * T.consumers):
         row, column = piece // across, piece % across * T.width
-        teams = [sums.ptr(row, column, team).aligned(4 * T.width) for team in range(T.tile.sums)]
+        teams = [sums.ptr(row, column, team).aligned(4 * T.width) for team in range(T.tile.block_parts)]
         places = [
             lw.cluster.map(place, part) if T.tile.split > 1 else place
             for part in range(T.tile.split)

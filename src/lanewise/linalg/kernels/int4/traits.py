@@ -19,7 +19,7 @@ _GAP = 4
 #: K of a line of 128 bytes, and of an instruction.
 LINE, DEEP = 64, 16
 #: Rows of a tile from which on its sums need registers that a warpgroup which loads gives up; stages at most.
-MANY, MOST_STAGES = 256, 12
+MOVES_REGISTERS, MOST_STAGES = 256, 12
 #: Shared memory of a block that its barriers take: the stages behind them are aligned to 1024 bytes.
 _OF_BARRIERS = 1024
 
@@ -54,16 +54,16 @@ class Traits:
         """Threads of a block: beside wgmma one more warp loads; if it moves registers, a warpgroup."""
         if self.tile.teams:
             return self.consumers
-        return self.consumers + (WARPGROUP if self.tile.rows >= MANY else LANES)
+        return self.consumers + (WARPGROUP if self.tile.rows >= MOVES_REGISTERS else LANES)
 
     @property
     def consumers(self) -> int:
         """Threads of a block that multiply."""
-        return self.team * self.tile.sums
+        return self.team_threads * self.tile.block_parts
 
     @property
-    def team(self) -> int:
-        """Threads that sum a part of K: a warpgroup for each tile of a block's columns."""
+    def team_threads(self) -> int:
+        """Threads that sum a part of K: four warps for each tile of a block's columns."""
         return self.tile.tiles * WARPGROUP
 
     @property
@@ -75,7 +75,7 @@ class Traits:
     def sums(self) -> Layout:
         """How sums lie in shared memory: (row, column, part of K)."""
         rows, pitch = self.tile.rows, self.columns + _GAP
-        return Layout((rows, self.columns, self.tile.sums), (pitch, 1, rows * pitch))
+        return Layout((rows, self.columns, self.tile.block_parts), (pitch, 1, rows * pitch))
 
     @property
     def piece_bytes(self) -> tuple[int, int, int]:
@@ -92,13 +92,13 @@ class Traits:
         """Stages of a part of K that fit into shared memory, if so many blocks share a multiprocessor."""
         sm = multiprocessor("sm_90a")
         room = sm.shared_bytes // self.tile.at_once - sm.reserved_bytes - _OF_BARRIERS
-        return min(MOST_STAGES, room // (self.tile.sums * self.stage_bytes))
+        return min(MOST_STAGES, room // (self.tile.block_parts * self.stage_bytes))
 
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a block: stages, then sums."""
         sums = self.tile.rows * (self.columns + _GAP) * 4
-        return self.tile.sums * max(self.stages * self.stage_bytes, sums)
+        return self.tile.block_parts * max(self.stages * self.stage_bytes, sums)
 
     @property
     def instruction(self) -> Instruction:
