@@ -124,3 +124,22 @@ def test_sizes_in_place_of_offsets_are_noticed(recwarn: pytest.WarningsRecorder)
     with pytest.warns(UserWarning, match=r"if they are sizes, pass np\.cumsum\(sizes\)") as said:
         result = lw.grouped_matmul(a, b, [2, 2, 2])
     assert said[0].filename == __file__ and not result[2:].any()
+
+
+def test_a_bias_of_rows_is_that_of_each_groups_rows() -> None:
+    rng = np.random.default_rng(8)
+    a, b = (
+        rng.standard_normal((20, 16)).astype(np.float16),
+        rng.standard_normal((3, 16, 10)).astype(np.float16),
+    )
+    bias, ends = rng.standard_normal((20, 1)).astype(np.float32), [5, 6, 20]
+    found = lw.grouped_matmul(a, b, ends, bias=bias, out_dtype="f32")
+    plain = lw.grouped_matmul(a, b, ends, out_dtype="f32")
+    assert (found == plain + bias).all()
+    out = np.full((20, 10), -1, np.float16)
+    for shape in ((5, 1), (3, 10), (20,)):
+        with pytest.raises(
+            lw.LanewiseError, match=r"it must be \(10,\), .* or \(20, 1\), a number for each row"
+        ):
+            lw.grouped_matmul(a, b, ends, bias=np.zeros(shape, np.float32), out=out)
+    assert (out == -1).all()

@@ -97,6 +97,12 @@ def test_a_batch_a_vector_strides_and_out() -> None:
         assert made.tobytes() == whole.tobytes() and (into is None or made is into)
 
 
+def test_a_group_longer_than_k_is_all_of_k() -> None:
+    w = np.random.default_rng(2).normal(size=(200, 20)).astype(np.float16)
+    long, whole = lw.quantize(w, group=1 << 40), lw.quantize(w, group=256)
+    assert long.group == 256 and (long.dequantize() == whole.dequantize()).all()
+
+
 def test_weights_without_elements() -> None:
     """Sums over no elements of K are zeros."""
     x, bias = np.ones((2, 64), np.float16), np.arange(3, dtype=np.float32)
@@ -118,7 +124,7 @@ TWO_BLOCKS_OF_TEAMS = Tile(8, 1, 2, 2, teams=4)
 
 @pytest.fixture
 def by_kernel(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A function by which a call of `lw.matmul` runs the kernel with a tile on the CPU machine, or is checked.
+    """A function by which `lw.matmul` runs the kernel with a tile on the CPU machine, or is checked.
 
     Rows lie as those that are copied first, with NaN behind them.
     """
@@ -210,7 +216,8 @@ def test_results_go_where_out_lies_and_all_is_fused(
         assert one.base.tobytes() == other.base.tobytes()
     keywords = {
         "residual": np.asfortranarray(rng.normal(size=(3, 139)).astype(np.float32)), "beta": 3.0,
-        "alpha": 0.5, "bias": rng.normal(size=139).astype(np.float32), "activation": "silu", "out_dtype": "f32",
+        "alpha": 0.5, "bias": rng.normal(size=139).astype(np.float32), "activation": "silu",
+        "out_dtype": "f32",
     }  # fmt: skip
     expected = by_order_of(monkeypatch, tile, x, weights, **keywords)
     assert by_kernel(tile, x, weights, **keywords).tobytes() == expected.tobytes()

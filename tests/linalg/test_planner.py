@@ -187,6 +187,39 @@ def test_plans_say_what_they_expect() -> None:
     assert said["bound"] in said["expected"]
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"cluster": (3, 3)}, "plans of family 'warp' have cluster=(1, 1), not (3, 3)"),
+        ({"split": 100000}, "bytes of shared memory"),
+        ({"family": "warpgroup", "cluster": (2, 8)}, "cluster (2, 8)"),
+    ],
+)
+def test_a_plan_without_a_kernel_says_so_when_it_is_printed(changes: dict[str, Any], said: str) -> None:
+    a, b = np.zeros((20, 128), np.float16), np.zeros((128, 10), np.float16)
+    planned = lw.plan(a, b)
+    assert planned.plan.family == "warp" and planned.with_(split=np.int64(2)).plan.split == 2
+    changed = planned.with_(**changes)
+    assert said in str(changed).split("\n")[1]
+    for use in (lambda: changed.estimate, lambda: lw.matmul(a, b, plan=changed)):
+        with pytest.raises(lw.LanewiseError, match=re.escape(said)):
+            use()
+
+
+@pytest.mark.parametrize("change", [{"l2": True}, {"gather": 1}, {"skew": -1}])
+def test_a_field_has_values_of_its_own(change: dict[str, Any]) -> None:
+    planned = lw.plan(np.zeros((64, 64), np.float16), np.zeros((64, 64), np.float16))
+    with pytest.raises(lw.LanewiseError, match=f"^{next(iter(change))}="):
+        planned.with_(**change)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("m", "k"), [(20, 0), (0, 16)])
+def test_products_of_nothing_have_a_time(m: int, k: int) -> None:
+    planned = lw.plan(np.zeros((m, k), np.float16), np.zeros((k, 10), np.float16))
+    assert 0 < planned.estimate.seconds < 1e-4 and "nan" not in str(planned)
+
+
 # the scripts ------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from warnings import warn
@@ -86,6 +87,7 @@ def _computed(a: Any, b: Any, offsets: Any, counts: object, options: Options, ke
     if left.device != right.device:
         raise LanewiseError(f"a is {left.where} and b {right.where}: move them to one device")
     groups, rows = right.shape[0], left.shape[0]
+    biases = _biases(options.bias, rows, right.shape[2])
     out, given = _result(left, right, options)
     problem = _in_one_launch(left, right, given) if _is_plain(options) and groups else None
     made_here = options.out is None
@@ -123,8 +125,24 @@ def _computed(a: Any, b: Any, offsets: Any, counts: object, options: Options, ke
         a, b, target = with_items(a, "a"), with_items(b, "b"), with_items(out, "out")
     for group, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         if end > start:
-            _one_group(a[start:end], b[group], replace(options, out=target[start:end], out_dtype=None))
+            part = replace(options, out=target[start:end], out_dtype=None, bias=biases(start, end))
+            _one_group(a[start:end], b[group], part)
     return out
+
+
+def _biases(bias: object, rows: int, columns: int) -> Callable[[int, int], Any]:
+    """Return what gives the bias of a group's rows: all of it if it is a number for each column, else their
+    part."""
+    view = None if bias is None else view_of(bias, "bias")
+    if view is None or view.shape in ((columns,), (1, columns)):
+        return lambda start, end: bias
+    if view.shape != (rows, 1):
+        raise LanewiseError(
+            f"bias has shape {view.shape}; it must be ({columns},), a number for each column of the result, "
+            f"or ({rows}, 1), a number for each row"
+        )
+    numbers: Any = view.array if view.device is None else with_items(bias, "bias")
+    return lambda start, end: numbers[start:end]
 
 
 def _result(left: View, right: View, options: Options) -> tuple[Any, View]:

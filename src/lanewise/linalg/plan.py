@@ -80,6 +80,13 @@ def require_fields(plan: Plan) -> None:
         value = getattr(plan, name)
         if not _is_positive(value):
             raise LanewiseError(f"{name}={value!r}: a plan takes an integer of at least 1")
+    if not (_is_positive(plan.skew) or (plan.skew == 0 and not isinstance(plan.skew, bool))):
+        raise LanewiseError(f"skew={plan.skew!r}: a plan takes an integer of at least 0")
+    if not isinstance(plan.l2, str):
+        raise LanewiseError(f"l2={plan.l2!r}: a plan takes two letters, each f, n or -, or ''")
+    for name in ("swap", "copy_a", "copy_b", "gather", "direct", "a_in_registers", "whole_sectors"):
+        if not isinstance(getattr(plan, name), bool):
+            raise LanewiseError(f"{name}={getattr(plan, name)!r}: a plan takes True or False")
     for name, allowed in (("family", FAMILIES), ("schedule", SCHEDULES)):
         value = getattr(plan, name)
         if value not in allowed:

@@ -170,8 +170,10 @@ def quantize(
     matrix = _on_host(view).astype(np.float32)
     if not np.isfinite(matrix).all():
         raise LanewiseError("w has infinities or NaN, which no integer stands for")
-    words, scales = _quantized(matrix.T, int(group), fmt)
-    quantized = QuantizedMatrix(words, scales, (int(view.shape[0]), int(view.shape[1])), int(group), fmt)
+    k, n = matrix.shape
+    group = min(int(group), max(padded(n, k)[1], GROUP_STEP))  # a longer one is all of K, too
+    words, scales = _quantized(matrix.T, group, fmt)
+    quantized = QuantizedMatrix(words, scales, (k, n), group, fmt)
     quantized.library, quantized.device = view.library, view.device
     return quantized
 

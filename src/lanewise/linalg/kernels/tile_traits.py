@@ -68,7 +68,10 @@ class TileTraits:
     @property
     def column_step(self) -> int:
         """Columns from one tile to the next."""
-        return columns_apart(self.bn, self.out.word_bits // 8) if self.plan.whole_sectors else self.bn
+        if not self.plan.whole_sectors:
+            return self.bn
+        apart: int = columns_apart(self.bn, self.out.word_bits // 8)
+        return max(1, apart)  # a tile of which nothing is left is refused
 
     def tiles_across(self, n: int, along: int = 1) -> int:
         """Return how many tiles, or clusters of so many side by side, there are along N."""

@@ -8,6 +8,8 @@ from functools import cached_property
 from math import isnan
 from typing import Any
 
+import numpy as np
+
 from lanewise.errors import LanewiseError
 from lanewise.hints import Suggests
 from lanewise.linalg.kernels.family import family_of
@@ -16,10 +18,18 @@ from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan, require_fields
 from lanewise.linalg.planning.blackwell import UNMEASURED
 from lanewise.linalg.planning.gpus import GPUS
-from lanewise.linalg.planning.planner import Estimate, estimate, require_possible, with_fewer_stages
+from lanewise.linalg.planning.planner import (
+    Estimate,
+    estimate,
+    require_kernel,
+    require_possible,
+    with_fewer_stages,
+)
 from lanewise.linalg.problem import Problem
 from lanewise.linalg.sum_order import instruction_of, stored_bits
 
+#: A plan of family "warp", with what no field of it says otherwise.
+_OF_WARPS = Plan("warp", "sm_90a", (64, 64, 64), 2)
 #: Microseconds of a part of the time that is worth a word.
 _LEAST_PART = 0.05
 
@@ -33,7 +43,8 @@ class PlannedProduct(Suggests):
 
     @cached_property
     def estimate(self) -> Estimate:
-        """What the model says: seconds, waves, and what bounds the product."""
+        """What the model says: seconds, waves, what bounds the product; an error if there is no kernel."""
+        require_kernel(self.problem, self.plan)
         return estimate(self.problem, self.plan, GPUS[self.plan.arch])
 
     @property
@@ -73,7 +84,9 @@ class PlannedProduct(Suggests):
         changed: dict[str, Any] = {"why": "changed by hand"}
         if fields.get("groups") == 1:
             changed["gather"] = False  # there is nothing to gather
-        changed |= fields
+        if fields.get("family") == "warp":  # what this family does not have
+            changed |= {name: getattr(_OF_WARPS, name) for name in ("cluster", "skew", "gather", "l2")}
+        changed |= {name: _plain(value) for name, value in fields.items()}
         plan = replace(self.plan, **changed)
         if self.plan.a_in_registers and not fields.keys().isdisjoint(("swap", "family")):
             copied = with_copies(self.problem, replace(plan, a_in_registers=False))
@@ -101,6 +114,12 @@ class PlannedProduct(Suggests):
     def rows(self) -> list[tuple[str, str]]:
         """Return the plan as lines of a table: what, and its value."""
         plan, problem = self.plan, self.problem
+        batch = f"{problem.batch} × " if problem.batch > 1 else ""
+        of_problem = ("problem", f"{batch}{problem.m} × {problem.n} × {problem.k}, {_types(problem)}")
+        try:
+            require_kernel(problem, plan)
+        except LanewiseError as error:
+            return [of_problem, ("kernel", f"none: {error}"), ("plan", str(plan))]
         rows, columns, step = plan.tile
         copied = [name for name, copy in (("a", plan.copy_a), ("b", plan.copy_b)) if copy]
         order = "one chain along K"
@@ -110,9 +129,8 @@ class PlannedProduct(Suggests):
                 order += f" ({plan.split} at a time)"
         if problem.promote:
             order += f", promoted to f32 every {problem.promote}"
-        batch = f"{problem.batch} × " if problem.batch > 1 else ""
         return [
-            ("problem", f"{batch}{problem.m} × {problem.n} × {problem.k}, {_types(problem)}"),
+            of_problem,
             ("kernel", f"{plan.family} ({plan.arch})"),
             ("instruction", self._instruction()),
             ("tile", f"{rows} × {columns}, K by {step}" + ", tiles overlap" * plan.whole_sectors),
@@ -140,6 +158,13 @@ class PlannedProduct(Suggests):
 
     def __repr__(self) -> str:
         return "\n".join(f"{name:<13} {value}" for name, value in self.rows())
+
+
+def _plain(value: object) -> object:
+    """Return a field of a plan with numbers of NumPy as Python's."""
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _made_first(problem: Problem) -> str:

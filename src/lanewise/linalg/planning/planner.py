@@ -280,6 +280,7 @@ def _tiles(problem: Problem, plan: Plan) -> int:
 
 def estimate(problem: Problem, plan: Plan, gpu: Gpu) -> Estimate:
     """Return what the model says of a plan."""
+    problem = _not_empty(problem)
     if plan.arch == "sm_90a" and problem.a.dtype.name != "f64":
         return _hopper_estimate(problem, plan, gpu)
     if plan.family == "blackwell":

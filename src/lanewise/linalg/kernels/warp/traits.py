@@ -205,8 +205,9 @@ def traits_of(problem: Problem, plan: Plan) -> WarpTraits:
         )
     if plan.stages == 1 and problem.k > plan.tile[2] * parts:  # it is not all of K
         plan = replace(plan, stages=2)
-    if plan.l2:
-        raise LanewiseError(f"plans of family 'warp' tell L2 nothing: l2={plan.l2!r}")
+    for name, usual in (("cluster", (1, 1)), ("skew", 0), ("gather", False), ("l2", "")):
+        if getattr(plan, name) != usual:
+            raise LanewiseError(f"plans of family 'warp' have {name}={usual!r}, not {getattr(plan, name)!r}")
     by_tma = plan.tile == TILE_BY_TMA
     if by_tma and not loads_by_tma(problem, plan.arch):
         raise LanewiseError(
