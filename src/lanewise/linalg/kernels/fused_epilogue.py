@@ -56,6 +56,8 @@ _SHORT_TAIL = {
 }  # fmt: skip
 #: From this size on Φ is 0 or 1 in f32.
 _LARGE = 64.0
+#: From this size on silu and gelu of negative numbers are less than 2⁻⁹⁰.
+_FAR = 128.0
 #: Degree of the polynomial by the bits of a result's significand; results with more take the long form.
 _DEGREES = ((8, 3), (11, 4))
 
@@ -149,6 +151,12 @@ def short_tail(x, degree):
     return series * t * short_exp2(x, x * (-0.5 * _LOG2_E / _RANGE), degree, _TAIL_LEAST)
 
 
+@lw.device
+def not_far_below(x):
+    """Return an f32, but -128 for all that is below: the factor that goes with it does not become 0 there."""
+    return lw.where(x < -_FAR, f32(-_FAR), x)
+
+
 def short_degree(dtype: Format) -> int | None:
     """Return the degree of the power of two that is enough for results of a format; None: as f32 has it."""
     if dtype.kind != "float":
@@ -164,9 +172,9 @@ def activated(name: str, x, dtype: Format = f32) -> Scalar:
     if name == "sigmoid":
         return lw.where(lw.isnan(x), x, sigmoid(x, degree=degree))
     if name == "silu":
-        return x * sigmoid(x, degree=degree)
+        return not_far_below(x) * sigmoid(x, degree=degree)
     if name == "gelu_tanh":  # ½(1 + tanh(u)) is sigmoid(2u)
-        return x * sigmoid(x, 2 * _GELU_LINEAR, 2 * _GELU_LINEAR * _GELU_CUBIC, degree)
+        return not_far_below(x) * sigmoid(x, 2 * _GELU_LINEAR, 2 * _GELU_LINEAR * _GELU_CUBIC, degree)
     if name == "gelu_erf":
         size = lw.min(lw.abs(x), f32(_LARGE), nan=True)
         if degree is not None:
@@ -176,7 +184,7 @@ def activated(name: str, x, dtype: Format = f32) -> Scalar:
         for coefficient in reversed(_ERF[:-1]):
             series = lw.fma(series, t, f32(coefficient))
         tail = series * t * 0.5 * exp2(x * x * (-0.5 * _LOG2_E))  # Φ(-|x|)
-        return x * lw.where(x < 0.0, tail, 1.0 - tail)
+        return not_far_below(x) * lw.where(x < 0.0, tail, 1.0 - tail)
     raise LanewiseError(f"no activation is called {name!r}; there are {', '.join(ACTIVATIONS)}")
 
 
