@@ -74,8 +74,8 @@ def matmul(
     residual: Tensor | None = None,
     alpha: float = 1.0,
     beta: float = 1.0,
-    scale_a: Tensor | None = None,
-    scale_b: Tensor | None = None,
+    scale_a: Tensor | float | None = None,
+    scale_b: Tensor | float | None = None,
     out_dtype: object = None,
     precision: str | None = None,
     batch_invariant: bool = False,
@@ -91,6 +91,18 @@ def matmul(
             )
     if activation is not None and not isinstance(activation, str):
         raise LanewiseError(f"activation= is a name such as 'gelu', not {shown(activation)}")
+    for name, number in (("alpha", alpha), ("beta", beta)):
+        if isinstance(number, Tensor):
+            raise LanewiseError(
+                f"{name} must be a number, not a tensor: pass float({name}), or multiply by the tensor "
+                "outside, where it gets its gradient"
+            )
+    if isinstance(scale_a, int | float):
+        alpha, scale_a = alpha * scale_a, None
+    if isinstance(scale_b, int | float):
+        alpha, scale_b = alpha * scale_b, None
+    if out_dtype is not None and not isinstance(out_dtype, torch.dtype):
+        out_dtype = getattr(torch, format_named(out_dtype, "out_dtype").dtype_name)
     return _call(
         a, b, bias=bias, activation=activation, residual=residual, alpha=alpha, beta=beta, scale_a=scale_a,
         scale_b=scale_b, out_dtype=out_dtype, precision=precision, batch_invariant=batch_invariant,
@@ -118,16 +130,25 @@ _LIBRARY.impl("matmul", _computed, "CPU")
 _LIBRARY.impl("matmul", _computed, "CUDA")
 
 
+def _require_one_device(**tensors: Tensor | None) -> None:
+    """Raise an error if tensors lie on several devices: one that is on meta has no numbers."""
+    (first, one), *others = ((name, tensor.device) for name, tensor in tensors.items() if tensor is not None)
+    for name, device in others:
+        if device != one:
+            raise LanewiseError(f"{first} is on {one} and {name} on {device}: move them to one device")
+
+
 @torch.library.register_fake(_NAME, lib=_LIBRARY)
 def _fake(a: Tensor, b: Tensor, *rest: object) -> Tensor:
     """Return a tensor of the result's shape and type without computing it."""
+    given = _named(rest)
+    _require_one_device(a=a, b=b, **{name: given[name] for name in _TENSORS})
     if not a.ndim or not b.ndim:
         raise LanewiseError("a product takes vectors, matrices and batches of matrices")
     k_of_b = b.shape[-2] if b.ndim > 1 else b.shape[0]
     torch._check(a.shape[-1] == k_of_b, lambda: f"a {tuple(a.shape)} and b {tuple(b.shape)} do not fit")
     formats = [format_named(tensor.dtype, "dtype") for tensor in (a, b)]
     product = product_of(*formats)
-    given = _named(rest)
     scaled = given["scale_a"] is not None or given["scale_b"] is not None
     result = result_of(product, formats[0], None, given["out_dtype"], scaled)
     activation_of(given["activation"])
@@ -176,18 +197,23 @@ def _gradients(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
 
 def _of_bias(inner: Tensor, shape: Any, row: bool, column: bool) -> Tensor:
     """Return the gradient of a bias: sums over what it was repeated along."""
-    matrix = inner.unsqueeze(-2) if row else inner
-    matrix = matrix.unsqueeze(-1) if column else matrix
+    matrix = inner.unsqueeze(-1) if column else inner
+    matrix = matrix.unsqueeze(-2) if row else matrix
     if len(shape) == 2 and shape[1] == 1 and shape[0] != 1:
         return matrix.sum_to_size(*matrix.shape[-2:]).sum(-1, keepdim=True)
-    return matrix.reshape(-1, matrix.shape[-1]).sum(0).reshape(shape)
+    return matrix.flatten(0, -2).sum(0).reshape(shape)
+
+
+def _derivative_of_silu(gradient: Tensor, x: Tensor, sigmoid: Tensor) -> Tensor:
+    """Return the gradient of silu's argument; torch's own operator has no derivative."""
+    return gradient * (sigmoid * (1 + x * (1 - sigmoid)))
 
 
 _DERIVATIVES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "relu": lambda gradient, x: torch.ops.aten.threshold_backward(gradient, x, 0),
     "gelu_erf": lambda gradient, x: torch.ops.aten.gelu_backward(gradient, x, approximate="none"),
     "gelu_tanh": lambda gradient, x: torch.ops.aten.gelu_backward(gradient, x, approximate="tanh"),
-    "silu": lambda gradient, x: torch.ops.aten.silu_backward(gradient, x),
+    "silu": lambda gradient, x: _derivative_of_silu(gradient, x, torch.sigmoid(x)),
     "sigmoid": lambda gradient, x: torch.ops.aten.sigmoid_backward(gradient, torch.sigmoid(x)),
 }
 
@@ -207,8 +233,7 @@ def _of_factors(ctx: Any, a: Tensor, b: Tensor, inner: Tensor) -> tuple[Tensor |
         of_a = product(matrix, right.mT).sum_to_size(left.shape).reshape(a.shape)
     if ctx.needs_input_grad[1]:
         if right.ndim == 2 and left.ndim > 2:  # one product over all rows of the batch
-            rows = left.reshape(-1, left.shape[-1])
-            of_b = product(rows.mT, matrix.reshape(-1, matrix.shape[-1]))
+            of_b = product(left.flatten(0, -2).mT, matrix.flatten(0, -2))
         else:
             of_b = product(left.mT, matrix).sum_to_size(right.shape)
         of_b = of_b.reshape(b.shape)
@@ -231,9 +256,11 @@ def _cast_for(device: str, key: str) -> Callable[..., Tensor]:
         def lowered(tensor: Tensor | None) -> Tensor | None:
             return tensor.to(wanted) if tensor is not None and tensor.dtype in _LOWERED else tensor
 
+        given = _named((lowered(bias), *rest))
+        if a.dtype == torch.float32 and wanted != torch.float32:
+            given["precision"] = None  # which is of f32
         with torch._C._ExcludeDispatchKeyGuard(excluded):
-            product: Tensor = _OPERATOR(lowered(a), lowered(b), lowered(bias), *rest)
-        return product
+            return _call(lowered(a), lowered(b), **given)
 
     return cast
 
@@ -249,7 +276,8 @@ def _mapped(info: Any, in_dims: Sequence[int | None], a: Tensor, b: Tensor, *res
     residual, axes = given["residual"], dict(zip(("a", "b", *_ARGUMENTS), in_dims, strict=False))
     if any(axis is not None for name, axis in axes.items() if name not in ("a", "b", "residual")):
         raise LanewiseError(
-            "torch.vmap of lanewise's product maps over a, b and residual; not bias or scales"
+            "torch.vmap of lanewise's product maps over a, b and residual, not over bias or scales: a bias "
+            "of each call may be a residual"
         )
     mapped_a, mapped_b = in_dims[0] is not None, in_dims[1] is not None
     ranks = a.ndim - mapped_a, b.ndim - mapped_b
@@ -271,11 +299,10 @@ def _mapped(info: Any, in_dims: Sequence[int | None], a: Tensor, b: Tensor, *res
         residual = residual.unsqueeze(0) if axis is None else residual.movedim(axis, 0)
         residual = residual.unsqueeze(-1) if column else residual
         residual = residual.unsqueeze(-2) if row else residual
-        batch = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
-        residual = residual.expand(*batch, left.shape[-2], right.shape[-1])
         if in_dims[0] is None and in_dims[1] is None:
             left = left.expand(info.batch_size, *left.shape[1:])
-            residual = residual.expand(info.batch_size, *residual.shape[1:])
+        batch = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+        residual = residual.expand(*batch, left.shape[-2], right.shape[-1])
     product = _call(left, right, **{**given, "residual": residual})
     product = product.squeeze(-1) if column else product
     product = product.squeeze(-1 if column else -2) if row else product
@@ -317,6 +344,7 @@ def _fake_attention(
     q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None
 ) -> Tensor:
     """Return a tensor of the result's shape and strides without computing it."""
+    _require_one_device(q=q, k=k, v=v)
     torch._check(
         q.ndim == k.ndim == v.ndim and k.shape == v.shape and q.shape[-1] == k.shape[-1],
         lambda: f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)} do not fit",
@@ -358,6 +386,8 @@ class Linear(torch.nn.Linear):
     activation: str | None = None
     precision: str | None = None
     batch_invariant: bool = False
+    #: Whether `patch` made it of a `torch.nn.Linear`.
+    _is_patched: bool = False
 
     def __init__(
         self,
@@ -404,6 +434,7 @@ def patch(
 ) -> torch.nn.Module:
     """Let every `torch.nn.Linear` of a model multiply by lanewise, and return the model.
 
+    Patched again, its layers get the new precision. A `lanewise.torch.Linear` of your own stays as it is.
     Parameters and hooks stay. Modules of classes derived from nn.Linear are left alone: their own forward
     may do more.
     """
@@ -412,6 +443,8 @@ def patch(
     for module in model.modules():
         if type(module) is torch.nn.Linear and module.weight.dtype in _DIFFERENTIABLE:
             module.__class__ = Linear
+            module._is_patched = True
+        if getattr(module, "_is_patched", False):
             module.precision, module.batch_invariant = precision, batch_invariant
     if not any(isinstance(module, Linear) for module in model.modules()):
         warn("lanewise.torch.patch: the model has no torch.nn.Linear, and stays as it is", stacklevel=2)
@@ -422,9 +455,9 @@ def patch(
 def unpatch(model: torch.nn.Module) -> torch.nn.Module:
     """Give every module that `patch` changed its own product back. Returns the model."""
     for module in model.modules():
-        if type(module) is Linear and module.activation is None:
+        if type(module) is Linear and module._is_patched:
             module.__class__ = torch.nn.Linear
-            for name in ("precision", "batch_invariant"):
+            for name in ("precision", "batch_invariant", "_is_patched"):
                 module.__dict__.pop(name, None)
     return model
 

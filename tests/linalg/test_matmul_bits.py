@@ -211,7 +211,9 @@ def test_the_plan_of_scattered_views_is_that_of_the_call() -> None:
     for a in (wide[0, :, ::2], wide[0, :, k - 1 :: -1], wide[:, :, 1::2]):
         for right in (b[0], b):
             for out in (None, np.zeros((3, m, 2 * n), np.float32)[..., ::2]):
-                given = {} if out is None or (a.ndim, right.ndim) == (2, 2) else {"out": out}
+                given: dict[str, Any] = {}
+                if out is not None and (a.ndim, right.ndim) != (2, 2):
+                    given["out"] = out
                 planned = lw.plan(a, right, precision="tf32", **given)
                 copies = [each.copy(order="C") for each in (a, right)]
                 assert planned.plan == lw.plan(*copies, precision="tf32").plan

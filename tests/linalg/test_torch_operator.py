@@ -182,6 +182,94 @@ def test_calls_without_gradients_say_where_they_are() -> None:
         lw.matmul(fake, fake)
 
 
+def test_tensors_of_several_devices_are_refused() -> None:
+    """One on meta has no numbers: torch asks for the shape of a result alone then."""
+    a, b, bias = numbers(5, 16, grad=False), numbers(16, 8, grad=False), numbers(8, grad=False)
+    for tensors in ((a, b.to("meta")), (a.to("meta"), b), (a, b, bias.to("meta"))):
+        with pytest.raises(lw.LanewiseError, match=r"is on .* and .* on .*: move them to one device"):
+            torch.ops.lanewise.matmul(*tensors)
+    q = numbers(1, 2, 5, 64, grad=False, dtype=torch.float16)
+    with pytest.raises(lw.LanewiseError, match="q is on cpu and k on meta"):
+        lt.attention(q, q.to("meta"), q)
+    assert torch.ops.lanewise.matmul(a.to("meta"), b.to("meta")).shape == (5, 8)
+
+
+@pytest.mark.parametrize("name", ["matmul", "grouped", "int4", "attention"])
+def test_a_backward_pass_that_saved_out_is_refused(name: str) -> None:
+    x = numbers(4, 64, grad=False, dtype=torch.float16)
+    heads = x.reshape(1, 1, 4, 64)
+    out = torch.ones((1, 1, 4, 64) if name == "attention" else (4, 64), dtype=torch.float16)
+    weight = torch.ones_like(out).requires_grad_()
+    loss = (weight * out).sum()
+    square = numbers(64, 64, grad=False, dtype=torch.float16)
+    calls = {
+        "matmul": lambda: lw.matmul(x, square, out=out),
+        "grouped": lambda: lw.grouped_matmul(x, square[None], [4], out=out),
+        "int4": lambda: lw.matmul(x, lw.quantize(square), out=out),
+        "attention": lambda: lw.attention(heads, heads, heads, out=out),
+    }
+    calls[name]()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_numbers_are_no_tensors_that_could_have_gradients() -> None:
+    a, b = numbers(5, 16), numbers(16, 8)
+    learned = torch.nn.Parameter(torch.tensor(2.0))
+    for given in ({"alpha": learned}, {"beta": learned, "residual": numbers(5, 8)}):
+        with pytest.raises(lw.LanewiseError, match="must be a number, not a tensor"):
+            lt.matmul(a, b, **given)
+    half = lt.matmul(a, b, scale_a=0.5, out_dtype="bf16")
+    assert (
+        half.dtype == torch.bfloat16 and (half == lt.matmul(a, b, alpha=0.5, out_dtype=torch.bfloat16)).all()
+    )
+
+
+def test_classes_that_add_nothing_to_a_tensor_are_taken() -> None:
+    named = type("Named", (torch.Tensor,), {})
+    a, b = numbers(5, 16, grad=False), numbers(16, 8, grad=False)
+    assert (lw.matmul(a.as_subclass(named), b) == lw.matmul(a, b)).all()
+
+
+def test_gradients_of_two_vectors_of_nothing_and_of_gradients() -> None:
+    a, b, bias = (numbers(*shape, dtype=torch.float64) for shape in ((6,), (6,), (1,)))
+    assert torch.autograd.gradcheck(lambda a, b, bias: lt.matmul(a, b, bias=bias), (a, b, bias))
+    layer = lt.Linear(8, 0)
+    layer(torch.ones(3, 8)).sum().backward()
+    assert layer.weight.grad.shape == (0, 8) and layer.bias.grad.shape == (0,)
+    x = numbers(3, 4)
+    (gradient,) = torch.autograd.grad(
+        lt.matmul(x, numbers(4, 2), activation="silu").sum(), x, create_graph=True
+    )
+    (second,) = torch.autograd.grad(gradient.sum(), x)
+    (of_torch,) = torch.autograd.grad(torch.nn.functional.silu(x @ numbers(4, 2)).sum(), x, create_graph=True)
+    assert torch.allclose(second, torch.autograd.grad(of_torch.sum(), x)[0], atol=1e-5)
+
+
+def test_a_mapped_residual_alone() -> None:
+    a, b, residuals = numbers(5, 16, grad=False), numbers(16, 8, grad=False), numbers(3, 5, 8, grad=False)
+    found = torch.vmap(lambda residual: lt.matmul(a, b, residual=residual))(residuals)
+    assert (found == torch.stack([lt.matmul(a, b, residual=residual) for residual in residuals])).all()
+
+
+def test_precision_is_of_f32_under_autocast_too() -> None:
+    layer, x = lt.Linear(16, 8, precision="tf32"), numbers(5, 16, grad=False)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert layer(x).dtype == torch.bfloat16
+        with pytest.raises(lw.LanewiseError, match="precision= is for"):
+            lt.matmul(x.bfloat16(), numbers(16, 8, grad=False).bfloat16(), precision="tf32")
+
+
+def test_patch_changes_its_own_layers_alone_and_those_again() -> None:
+    own = lt.Linear(16, 8, precision="tf32")
+    model = lt.patch(torch.nn.Sequential(torch.nn.Linear(16, 16), own))
+    lt.patch(model, precision="tf32", batch_invariant=True)
+    assert model[0].precision == "tf32" and model[0].batch_invariant and not own.batch_invariant
+    lt.unpatch(model)
+    assert type(model[0]) is torch.nn.Linear and type(own) is lt.Linear and own.precision == "tf32"
+    assert not {"precision", "batch_invariant", "_is_patched"} & model[0].__dict__.keys()
+
+
 def test_lanewise_is_imported_without_torch() -> None:
     code = """
         import sys

@@ -14,7 +14,15 @@ from lanewise.formats import f32
 from lanewise.linalg.arrays import Array
 from lanewise.linalg.kernels.attention.sizes import HEAD_SIZES, AttentionCall, Sizes
 from lanewise.linalg.launch.known_calls import CALLS, remember
-from lanewise.linalg.operands import View, empty, of_library, overlap, require_own_elements, view_of
+from lanewise.linalg.operands import (
+    View,
+    empty,
+    note_written,
+    of_library,
+    overlap,
+    require_own_elements,
+    view_of,
+)
 from lanewise.tracebacks import short_traceback
 
 #: Types of queries, keys and values.
@@ -76,6 +84,7 @@ def attention(
     sums = empty(views[0], views[0].shape[:-1], f32) if flags[1] else None
     lse = None if sums is None else view_of(sums, "lse")
     as_they_lie = _compute(views, target, lse, flags[0], factor)
+    note_written(out)
     if out is None:
         result = of_library(views[0], q, result)
         if as_they_lie and views[0].device is not None and views[0].library == "torch":

@@ -19,6 +19,7 @@ from lanewise.linalg.matmul import product
 from lanewise.linalg.operands import (
     View,
     empty,
+    note_written,
     operand,
     plain_tensors,
     require_apart,
@@ -118,6 +119,7 @@ def _computed(a: Any, b: Any, offsets: Any, counts: object, options: Options, ke
         prepared = _launched(problem, left, right, given, bounds, out)
         if key is not None and not prepared.workspace_bytes:
             remember(key, prepared)
+        note_written(options.out)
         return out
     if left.device is None:
         a, b, target = left.array, right.array, given.array
@@ -127,6 +129,7 @@ def _computed(a: Any, b: Any, offsets: Any, counts: object, options: Options, ke
         if end > start:
             part = replace(options, out=target[start:end], out_dtype=None, bias=biases(start, end))
             _one_group(a[start:end], b[group], part)
+    note_written(options.out)
     return out
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from lanewise.errors import LanewiseError
 from lanewise.linalg.kernels.int4.packing import CHUNK
 from lanewise.linalg.kernels.int4.plans import Tile, int4_plan
-from lanewise.linalg.operands import View, empty, of_library, view_of
+from lanewise.linalg.operands import View, empty, note_written, of_library, view_of
 from lanewise.linalg.options import Options
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import planned_arch
@@ -75,6 +75,7 @@ def product(
 
 
 def _returned(request: Request, a: object, options: Options) -> Any:
+    note_written(options.out)
     return of_library(request.a, a, request.result) if options.out is None else options.out
 
 

@@ -14,7 +14,7 @@ from lanewise.linalg.block_scaling import BlockScaledMatrix, SwizzledScales
 from lanewise.linalg.epilogue_function import EpilogueFunction
 from lanewise.linalg.int4_matmul import product as int4_product
 from lanewise.linalg.launch.known_calls import NATIVE_CALLS, known_call, repeated
-from lanewise.linalg.operands import of_library, with_items
+from lanewise.linalg.operands import note_written, of_library, with_items
 from lanewise.linalg.options import Options, options_of, require_keywords
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import planned_arch
@@ -134,6 +134,7 @@ def product(a: object, b: object, options: Options) -> Any:
         result = known.call(a, b, options)
         if result is not None:
             known.offer(a, b, options)
+            note_written(options.out)
             return result
     if type(b) is QuantizedMatrix:
         return int4_product(a, b, options, known, product, _each_of_batch)
@@ -159,6 +160,7 @@ def product(a: object, b: object, options: Options) -> Any:
         prepared = run(request, problem, options.arch, given_plan(options), options.stream)
         if known is not None and prepared is not None and request.k:
             known.remember(prepared, request, options)
+    note_written(options.out)
     return of_library(request.a, a, request.result) if options.out is None else options.out
 
 

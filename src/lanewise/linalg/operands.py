@@ -118,10 +118,11 @@ def _require_byte_order(dtype: np.dtype[Any], name: str) -> None:
 
 def _torch_view(torch: Any, tensor: Any, name: str) -> View:
     """Return the view of a torch tensor, on a GPU or in host memory."""
-    if type(tensor) not in plain_tensors():
+    kind = type(tensor)
+    if kind not in plain_tensors() and kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         raise LanewiseError(
-            f"{name} is a {type(tensor).__name__}, which stands for other tensors: call "
-            "lanewise.torch.matmul, which takes it"
+            f"{name} is a {kind.__name__}, which stands for other tensors: call lanewise.torch.matmul, which "
+            "takes it, or pass those"
         )
     if tensor.requires_grad and torch.is_grad_enabled():
         raise LanewiseError(
@@ -444,6 +445,13 @@ def of_library(view: View, like: Any, result: Any) -> Any:
     if view.library == "jax" and view.device is None:
         return sys.modules["jax"].device_put(result, next(iter(like.devices())))
     return result
+
+
+def note_written(out: Any) -> None:
+    """Tell torch that an `out` has other numbers now, so that a backward pass which saved it is refused."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(out, torch.Tensor) and not out.is_inference():
+        torch.autograd.graph.increment_version(out)
 
 
 def with_items(array: object, name: str) -> Any:
