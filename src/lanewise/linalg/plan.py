@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from lanewise.errors import LanewiseError
 
@@ -62,6 +62,12 @@ class Plan:
     why: str = ""
 
 
+#: Fields that plans of family "warp" do not have, and their values there.
+NOT_OF_WARPS = {
+    field.name: field.default for field in fields(Plan) if field.name in ("cluster", "skew", "gather", "l2")
+}
+
+
 def require_fields(plan: Plan) -> None:
     """Raise an error if a field of a plan has a value that no plan has. It may still not fit a problem.
 
@@ -84,9 +90,10 @@ def require_fields(plan: Plan) -> None:
         raise LanewiseError(f"skew={plan.skew!r}: a plan takes an integer of at least 0")
     if not isinstance(plan.l2, str):
         raise LanewiseError(f"l2={plan.l2!r}: a plan takes two letters, each f, n or -, or ''")
-    for name in ("swap", "copy_a", "copy_b", "gather", "direct", "a_in_registers", "whole_sectors"):
-        if not isinstance(getattr(plan, name), bool):
-            raise LanewiseError(f"{name}={getattr(plan, name)!r}: a plan takes True or False")
+    for field in fields(plan):
+        value = getattr(plan, field.name)
+        if isinstance(field.default, bool) and not isinstance(value, bool):
+            raise LanewiseError(f"{field.name}={value!r}: a plan takes True or False")
     for name, allowed in (("family", FAMILIES), ("schedule", SCHEDULES)):
         value = getattr(plan, name)
         if value not in allowed:

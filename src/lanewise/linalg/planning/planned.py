@@ -15,7 +15,7 @@ from lanewise.hints import Suggests
 from lanewise.linalg.kernels.family import family_of
 from lanewise.linalg.operand_copies import with_copies
 from lanewise.linalg.orientation import oriented
-from lanewise.linalg.plan import Plan, require_fields
+from lanewise.linalg.plan import NOT_OF_WARPS, Plan, require_fields
 from lanewise.linalg.planning.blackwell import UNMEASURED
 from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.planning.planner import (
@@ -28,8 +28,6 @@ from lanewise.linalg.planning.planner import (
 from lanewise.linalg.problem import Problem
 from lanewise.linalg.sum_order import instruction_of, stored_bits
 
-#: A plan of family "warp", with what no field of it says otherwise.
-_OF_WARPS = Plan("warp", "sm_90a", (64, 64, 64), 2)
 #: Microseconds of a part of the time that is worth a word.
 _LEAST_PART = 0.05
 
@@ -84,8 +82,8 @@ class PlannedProduct(Suggests):
         changed: dict[str, Any] = {"why": "changed by hand"}
         if fields.get("groups") == 1:
             changed["gather"] = False  # there is nothing to gather
-        if fields.get("family") == "warp":  # what this family does not have
-            changed |= {name: getattr(_OF_WARPS, name) for name in ("cluster", "skew", "gather", "l2")}
+        if fields.get("family") == "warp":
+            changed |= NOT_OF_WARPS
         changed |= {name: _plain(value) for name, value in fields.items()}
         plan = replace(self.plan, **changed)
         if self.plan.a_in_registers and not fields.keys().isdisjoint(("swap", "family")):
