@@ -1,6 +1,7 @@
 """`lw.attention` on a GPU, beside torch's attention by cuDNN, FlashAttention-2 and its efficient kernel.
 
     python benchmarks/attention.py [--json FILE] [--only 64 128] [--rounds 25] [--tiles]
+    python benchmarks/attention.py --random 40 --seed 7  # attentions that nobody measured before
 
 bf16, 16 heads and about 16,384 tokens, lengths that are multiples of the tile and others, causal and not, as
 many keys as queries and more, heads that share keys. Each time is the median of rounds in which the libraries
@@ -23,8 +24,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import lanewise as lw
 from lanewise.formats import bf16
-from lanewise.linalg.kernels.attention.kernel import launch_of, traits_of
-from lanewise.linalg.kernels.attention.sizes import HEAD_SIZES, Sizes, Tile
+from lanewise.linalg.kernels.attention.kernel import launches_of
+from lanewise.linalg.kernels.attention.plans import HEAD_SIZES
+from lanewise.linalg.kernels.attention.sizes import Operands, Sizes, Tile
 
 HEADS, TOKENS = 16, 16384
 #: Cycles for which the GPU sleeps before a run, more than the host needs for any call.
@@ -37,10 +39,15 @@ BACKENDS = {
 }
 #: Tiles that were tried, by the size of a head.
 TRIED: dict[int, tuple[Tile, ...]] = {
-    64: (Tile(128, 2, 3, persistent=True), Tile(192, 2, 2, persistent=True), Tile(128, 2, 2)),
-    96: (Tile(96, 3, 3, ordered=True, persistent=True), Tile(128, 2, 2, persistent=True), Tile(176, 2, 2)),
-    128: (Tile(176, 2, 2, ordered=True), Tile(128, 2, 2), Tile(112, 2, 2, ordered=True, persistent=True)),
-    256: (Tile(80, 2, 2), Tile(64, 2, 2)),
+    64: (Tile(ordered=True, persistent=True), Tile(persistent=True)),
+    96: (Tile(112, persistent=True), Tile(112, ordered=True, persistent=True), Tile(128, persistent=True)),
+    128: (Tile(176, ordered=True), Tile(128), Tile(112, ordered=True, persistent=True)),
+    256: (
+        Tile(64, persistent=True),
+        Tile(80, persistent=True),
+        Tile(64),
+        Tile(48, stages=3, persistent=True),
+    ),
 }
 
 
@@ -80,11 +87,10 @@ def by_torch(q: Any, k: Any, v: Any, causal: bool) -> dict[str, Callable[[], Any
 def by_tile(q: Any, k: Any, v: Any, causal: bool, tile: Tile) -> Callable[[], Any]:
     """Return lanewise's attention by a tile."""
     sizes = Sizes(q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3])
-    traits = traits_of(sizes, bf16, causal, tile)
-    launch = launch_of(
-        traits, sizes, (q, k, v, torch.empty_like(q)), None, sizes.depth**-0.5,
-        lw.gpu.devices()[0].multiprocessors, torch.zeros(1, dtype=torch.uint32, device="cuda"),
-    )  # fmt: skip
+    counter = torch.zeros(1, dtype=torch.uint32, device="cuda")
+    operands = Operands(q, k, v, torch.empty_like(q), counter=counter)
+    at_once = lw.gpu.devices()[0].multiprocessors
+    (launch,) = launches_of(sizes, bf16, causal, tile, operands, sizes.depth**-0.5, at_once)
     return lambda: launch()
 
 
@@ -93,7 +99,7 @@ def measure(sizes: Sizes, causal: bool, rounds: int, tiles: bool) -> dict[str, A
     B, H, G, L, S, D = sizes
     q = torch.randn((B, H, L, D), device="cuda", dtype=torch.bfloat16)
     k, v = (torch.randn((B, G, S, D), device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    others = by_torch(q, k, v, causal)
+    others = {} if causal and L not in (1, S) else by_torch(q, k, v, causal and L > 1)  # another mask
     runs: dict[str, Callable[[], Any]] = {"lanewise": lambda: lw.attention(q, k, v, causal=causal)}
     if tiles:
         runs |= {str(tile): by_tile(q, k, v, causal, tile) for tile in TRIED[D]}
@@ -107,6 +113,26 @@ def measure(sizes: Sizes, causal: bool, rounds: int, tiles: bool) -> dict[str, A
         "teraflops": round(operations / found["lanewise"] / 1e6, 1),
         "ratio": round(best / found["lanewise"], 3), "difference": max(differences, default=0.0),
     }  # fmt: skip
+
+
+def random_cases(count: int, seed: int) -> list[tuple[Sizes, bool]]:
+    """Return attentions of sizes at random, those alone that torch computes: its causal mask begins at the
+    first query and key."""
+    from attention_plans import drawn
+
+    every = drawn(seed, count, count, 2 * count)
+    return [(sizes, causal) for sizes, causal in every if not causal or sizes.queries == sizes.keys]
+
+
+def report_classes(rows: list[dict[str, Any]]) -> None:
+    """Print the ratios of single queries, of few and of more."""
+    for name, first, last in (("1 query", 1, 1), ("2 to 64 queries", 2, 64), ("more", 65, 1 << 31)):
+        ratios = [row["ratio"] for row in rows if first <= row["queries"] <= last and row["ratio"] > 0]
+        if ratios:
+            print(
+                f"{name}: {len(ratios)} attentions, {statistics.geometric_mean(ratios):.3f} in the mean, "
+                f"{min(ratios):.3f} at least, {sum(ratio < 1 for ratio in ratios)} below 1"
+            )
 
 
 def host_microseconds(calls: int = 2000) -> float:
@@ -145,9 +171,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--lengths", type=int, nargs="*", help="these lengths alone")
     parser.add_argument("--tiles", action="store_true", help="measure other tiles, too")
+    parser.add_argument("--random", type=int, metavar="COUNT", help="attentions at random, of each kind")
+    parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     rows = []
-    for sizes, causal in cases(given.only):
+    for sizes, causal in random_cases(given.random, given.seed) if given.random else cases(given.only):
         if given.lengths and sizes.queries not in given.lengths:
             continue
         row = measure(sizes, causal, given.rounds, given.tiles)
@@ -158,6 +186,7 @@ def main() -> None:
             f"{row['ratio']}, difference {row['difference']:.1e}: {times}",
             flush=True,
         )
+    report_classes(rows)
     how = "lw.attention, forward, bf16, by turns, L2 swept, medians; ratio: best of torch's / lanewise"
     host = host_microseconds()
     print(f"a warm call takes the host {host} µs")

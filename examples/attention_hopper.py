@@ -18,8 +18,9 @@ import ml_dtypes
 import numpy as np
 
 import lanewise as lw
-from lanewise.linalg.kernels.attention.kernel import launch_of, traits_of
-from lanewise.linalg.kernels.attention.sizes import Sizes
+from lanewise.linalg.kernels.attention.kernel import launches_of
+from lanewise.linalg.kernels.attention.plans import tile_of
+from lanewise.linalg.kernels.attention.sizes import Operands, Sizes
 
 #: Multiprocessors of a small GPU: its blocks have more than one tile of queries each.
 MULTIPROCESSORS = 3
@@ -29,9 +30,9 @@ def prepare(q: Any, k: Any, v: Any, out: Any, causal: bool = False) -> tuple[Any
     """Return the configured kernel and its arguments, for arrays of [heads, length, size] in bf16."""
     heads, length, depth = q.shape
     sizes = Sizes(1, heads, k.shape[0], length, k.shape[1], depth)
-    traits = traits_of(sizes, lw.bf16, causal)
-    arrays = (q[None], k[None], v[None], out[None])
-    launch = launch_of(traits, sizes, arrays, None, 1 / sqrt(depth), MULTIPROCESSORS)
+    tile = tile_of(sizes, causal, batch_invariant=True)  # one launch, whose blocks see all keys of a tile
+    operands = Operands(q[None], k[None], v[None], out[None])
+    (launch,) = launches_of(sizes, lw.bf16, causal, tile, operands, 1 / sqrt(depth), MULTIPROCESSORS)
     return launch.kernel, launch.arguments
 
 
@@ -50,7 +51,7 @@ def main() -> None:
     rng = np.random.default_rng(0)
     for depth, length, causal in ((64, 200, False), (128, 300, True)):
         q, k, v = (rng.normal(size=(2, length, depth)).astype(ml_dtypes.bfloat16) for _ in range(3))
-        out = lw.attention(q, k, v, causal=causal)
+        out = lw.attention(q, k, v, causal=causal, batch_invariant=True)
         if causal:
             checked = np.zeros_like(q)
             configured, arguments = prepare(q, k, v, checked, causal)

@@ -311,7 +311,7 @@ def _mapped(info: Any, in_dims: Sequence[int | None], a: Tensor, b: Tensor, *res
 
 # attention --------------------------------------------------------------------------------------------------
 
-_ATTENTION = "Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None"
+_ATTENTION = "Tensor q, Tensor k, Tensor v, bool causal=False, float? scale=None, bool batch_invariant=False"
 _LIBRARY.define(f"attention({_ATTENTION}) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
 _LIBRARY.define(f"attention_lse({_ATTENTION}) -> (Tensor, Tensor)", tags=(torch.Tag.pt2_compliant_tag,))
 
@@ -324,25 +324,33 @@ def attention(
     causal: bool = False,
     scale: float | None = None,
     return_lse: bool = False,
+    batch_invariant: bool = False,
 ) -> Any:
     """Return what `lw.attention` does, by an operator that torch.compile knows; it has no gradient."""
     operators: Any = torch.ops.lanewise
-    return (operators.attention_lse if return_lse else operators.attention)(q, k, v, causal, scale)
+    operator = operators.attention_lse if return_lse else operators.attention
+    return operator(q, k, v, causal, scale, batch_invariant)
 
 
 def _attention_on(return_lse: bool) -> Callable[..., Any]:
     """Return attention on plain tensors, with or without the logarithms of its sums."""
 
-    def computed(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None) -> Any:
-        tensors = [tensor.detach() for tensor in (q, k, v)]
-        return _attention_on_tensors(*tensors, causal=causal, scale=scale, return_lse=return_lse)
+    def computed(
+        q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None,
+        batch_invariant: bool = False,
+    ) -> Any:  # fmt: skip
+        return _attention_on_tensors(
+            *[tensor.detach() for tensor in (q, k, v)],
+            causal=causal, scale=scale, return_lse=return_lse, batch_invariant=batch_invariant,
+        )  # fmt: skip
 
     return computed
 
 
 def _fake_attention(
-    q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None
-) -> Tensor:
+    q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None,
+    batch_invariant: bool = False,
+) -> Tensor:  # fmt: skip
     """Return a tensor of the result's shape and strides without computing it."""
     _require_one_device(q=q, k=k, v=v)
     torch._check(

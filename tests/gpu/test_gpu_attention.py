@@ -23,6 +23,8 @@ def drawn(torch: Any, rng: Any, most: float) -> tuple[Any, Any, Any, dict[str, A
     batch, key_heads, group = (int(each) for each in rng.integers(1, 4, 3))
     queries, keys = (int(each) for each in most ** rng.random(2))
     keys = queries if rng.random() < 0.4 else keys
+    if rng.random() < 0.3:  # few queries of many keys, which are divided among blocks
+        queries, keys, batch = int(rng.integers(1, 20)), keys * 10, 1
     shapes = [(batch, key_heads * group, queries, depth)] + [(batch, key_heads, keys, depth)] * 2
     tensors = [torch.randn(each, device="cuda").to(getattr(torch, dtype)) for each in shapes]
     if rng.random() < 0.4:

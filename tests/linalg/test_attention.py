@@ -11,8 +11,10 @@ import pytest
 import lanewise as lw
 from everything import only_with_everything
 from lanewise.formats import format_of
-from lanewise.linalg.kernels.attention.kernel import launch_of, traits_of
-from lanewise.linalg.kernels.attention.sizes import HEAD_SIZES, MANY, Sizes, Tile, tile_of
+from lanewise.linalg.kernels.attention.kernel import launches_of, traits_of
+from lanewise.linalg.kernels.attention.plans import HEAD_SIZES, MOST_BY_FEW, PARTS, tile_of
+from lanewise.linalg.kernels.attention.sizes import Operands, Sizes, Tile
+from lanewise.linalg.kernels.attention.split_keys import partial_bytes
 from linalg.attention_oracle import reference, require_right
 
 BF16 = ml_dtypes.bfloat16
@@ -184,25 +186,29 @@ def test_opcheck_passes(name: str) -> None:
 
     q, k, v = (torch.randn(1, 2, each, 64, dtype=torch.bfloat16) for each in (30, 41, 41))
     operator = getattr(torch.ops.lanewise, name).default
-    assert set(torch.library.opcheck(operator, (q, k, v, False, 0.2)).values()) == {"SUCCESS"}
+    assert set(torch.library.opcheck(operator, (q, k, v, False, 0.2, True)).values()) == {"SUCCESS"}
 
 
 def test_every_tile_fits_and_few_queries_have_the_keys_of_many() -> None:
     rng = np.random.default_rng()
-    for depth, rates in MANY.items():
-        for count in (int(draw) for draw in 5000 ** rng.random(20)):
+    for depth in HEAD_SIZES:
+        for count in (int(draw) for draw in 50000 ** rng.random(20)):
             tiles = set()
             for queries in (1, 64, *(int(draw) for draw in 65 + 5000 ** rng.random(20))):
-                traits = traits_of(Sizes(1, 1, 1, queries, count, depth), format_of(BF16), queries % 2 == 0)
-                assert (traits.tile.queries > 64) == (queries > 64) and traits.shared_bytes <= 227 * 1024
-                tiles.add(traits.tile)
+                for heads, alone in ((1, False), (1, True), (64, False)):
+                    sizes, causal = Sizes(1, heads, heads, queries, count, depth), queries % 2 == 0
+                    tile = tile_of(sizes, causal, alone)
+                    traits = traits_of(sizes, format_of(BF16), causal, tile)
+                    assert queries <= MOST_BY_FEW or tile.queries > 64
+                    assert traits.shared_bytes <= 227 * 1024 and tile.parts in PARTS
+                    assert tile.parts <= (1 if alone else -(-count // tile.keys))
+                    tiles.add(tile)
             assert len({tile.keys for tile in tiles}) == 1  # bits depend on them
-            assert len(tiles) <= 1 + len(rates)
 
 
 def test_tiles_of_queries_follow_what_they_compute() -> None:
     def consumers(length: int) -> int:
-        return tile_of(Sizes(1, 1, 1, length, length, 64), True).consumers
+        return tile_of(Sizes(64, 16, 16, length, length, 64), True).consumers
 
     # The faster of both on an H200, of causal lengths (benchmarks/attention.py --tiles).
     assert [consumers(n) for n in (300, 512, 640, 768, 900, 1000, 1536, 2048)] == [3, 2, 2, 3, 3, 2, 3, 3]
@@ -222,6 +228,9 @@ CHECKED = [
     (Sizes(1, 3, 1, 200, 300, 128), False, Tile(128, 2, 2, persistent=True)),
     (Sizes(1, 2, 1, 150, 214, 256), True, Tile(80, 2, 2, persistent=True)),
     (Sizes(1, 2, 1, 200, 200, 256), True, Tile(64, 2, 2, ordered=True)),
+    (Sizes(1, 2, 1, 200, 264, 64), True, Tile(128, 3, 2, parts=3)),
+    (Sizes(1, 2, 2, 100, 300, 96), False, Tile(112, 1, 2, parts=2)),
+    (Sizes(1, 1, 1, 5, 1300, 128), True, Tile(128, 1, 2, parts=10)),
 ]
 
 
@@ -239,17 +248,50 @@ def test_the_checker_finds_nothing_and_bits_do_not_depend_on_the_grid(
     results = []
     for blocks, counter in ((3, np.zeros(1, np.uint32)), (3, None), (132, None)):
         out, lse = np.full_like(q, 7), np.full(q.shape[:-1], 7, np.float32)
-        traits = traits_of(sizes, format_of(np.float16), causal, tile)
-        launch = launch_of(traits, sizes, (q, k, v, out), lse, sizes.depth**-0.5, blocks, counter)
-        if blocks == 3:
-            report = lw.check(launch.kernel, *launch.arguments)
-            assert not report.findings, report.findings[0]
-        else:
-            launch()
+        partial = np.full(partial_bytes(sizes, tile.parts) // 4, np.nan, np.float32)
+        operands = Operands(q, k, v, out, lse, counter, partial)
+        scale = sizes.depth**-0.5
+        for launch in launches_of(sizes, format_of(np.float16), causal, tile, operands, scale, blocks):
+            if blocks == 3:
+                report = lw.check(launch.kernel, *launch.arguments)
+                assert not report.findings, report.findings[0]
+            else:
+                launch()
         require_right(out, lse, q, k, v, causal=causal)
         results.append((out.tobytes(), lse.tobytes()))
         assert counter is None or counter[0] == 0
     assert len(set(results)) == 1
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_divided_keys_are_right_and_parts_may_be_empty(causal: bool) -> None:
+    print(SEED.entropy)
+    rng = np.random.default_rng(SEED.spawn(1)[0])
+    for parts in (2, 7, 9):
+        sizes = Sizes(1, 2, 1, int(rng.integers(2, 140)), int(rng.integers(1, 700)), 64)
+        q, k, v = arrays(rng, sizes, BF16)
+        out, lse = np.full_like(q, 7), np.full(q.shape[:-1], 7, np.float32)
+        partial = np.full(partial_bytes(sizes, parts) // 4, np.nan, np.float32)
+        tile = Tile(consumers=1 if parts == 7 else 2, parts=parts)
+        operands = Operands(q, k, v, out, lse, None, partial)
+        for launch in launches_of(sizes, format_of(BF16), causal, tile, operands, 0.125, 132):
+            launch()
+        print(sizes)
+        require_right(out, lse, q, k, v, causal=causal)
+
+
+def test_keys_are_divided_unless_the_call_is_batch_invariant() -> None:
+    rng = np.random.default_rng(5)
+    few, many = Sizes(1, 2, 1, 1, 1500, 64), Sizes(8, 64, 64, 2, 1500, 64)
+    assert tile_of(few._replace(heads=1, queries=2), False).parts > 1
+    assert tile_of(many, False).parts == 1
+    q, k, v = arrays(rng, few, BF16)
+    out, lse = lw.attention(q, k, v, return_lse=True)
+    require_right(out, lse, q, k, v)
+    alone = lw.attention(q, k, v, batch_invariant=True)
+    require_right(alone, None, q, k, v)
+    tile = tile_of(few._replace(heads=1, queries=2), False, True)
+    assert tile.parts == 1 and (alone.view(np.uint16) != out.view(np.uint16)).any()
 
 
 def test_the_oracle_is_attention() -> None:

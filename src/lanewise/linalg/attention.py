@@ -12,7 +12,8 @@ import numpy as np
 from lanewise.errors import LanewiseError
 from lanewise.formats import f32
 from lanewise.linalg.arrays import Array
-from lanewise.linalg.kernels.attention.sizes import HEAD_SIZES, AttentionCall, Sizes
+from lanewise.linalg.kernels.attention.plans import HEAD_SIZES, tile_of
+from lanewise.linalg.kernels.attention.sizes import AttentionCall, Operands, Sizes, Tile
 from lanewise.linalg.launch.known_calls import CALLS, remember
 from lanewise.linalg.operands import (
     View,
@@ -43,6 +44,7 @@ def attention(
     scale: float | None = None,
     out: Array | None = None,
     return_lse: bool = False,
+    batch_invariant: bool = False,
     stream: object = None,
 ) -> Any:
     """Return softmax(scale · q · kᵀ) · v of every head: on the arrays' GPU, or on the CPU.
@@ -56,13 +58,17 @@ def attention(
     With `return_lse`, returns the result and ln Σ exp(scale · q · kᵀ), f32 of shape (batch, heads, length);
     -inf for a query that sees no key.
 
+    Where there are few queries and many keys, the keys are divided among multiprocessors, and how often
+    depends on all sizes. `batch_invariant` computes them in one chain: a query's bits are then the same
+    whatever is computed beside it.
+
     >>> import numpy as np
     >>> v = np.arange(128, dtype=np.float16).reshape(2, 64)
     >>> attention(np.zeros((1, 64), np.float16), np.zeros((2, 64), np.float16), v)[0, :3].tolist()
     [32.0, 33.0, 34.0]
     """
     if CALLS and out is None and stream is None:
-        kind = _kind(q, k, v, (causal, scale, return_lse))
+        kind = _kind(q, k, v, (causal, scale, return_lse, batch_invariant))
         repeat = None if kind is None else CALLS.get(kind)
         if repeat is not None:
             return repeat(q, k, v)
@@ -72,24 +78,32 @@ def attention(
         on_it = working_on(stream, q)
         if on_it is not None:
             with on_it:
-                return attention(q, k, v, causal=causal, scale=scale, out=out, return_lse=return_lse)
+                return attention(
+                    q, k, v, causal=causal, scale=scale, out=out, return_lse=return_lse,
+                    batch_invariant=batch_invariant,
+                )  # fmt: skip
     views = [_operand(array, name) for array, name in ((q, "q"), (k, "k"), (v, "v"))]
     _require_fitting(*views)
-    flags = [_flag(causal, "causal"), _flag(return_lse, "return_lse")]
+    flags = {
+        "causal": _flag(causal, "causal"),
+        "batch_invariant": _flag(batch_invariant, "batch_invariant"),
+    }
+    with_lse = _flag(return_lse, "return_lse")
     factor = _scale(scale, views[0].shape[-1])
     result = _empty_like(views[0]) if out is None else out
     target = view_of(result, "out")
     if out is not None:
         _require_result(target, views)
-    sums = empty(views[0], views[0].shape[:-1], f32) if flags[1] else None
+    sums = empty(views[0], views[0].shape[:-1], f32) if with_lse else None
     lse = None if sums is None else view_of(sums, "lse")
-    as_they_lie = _compute(views, target, lse, flags[0], factor)
+    as_they_lie = _compute(views, target, lse, factor, flags)
     note_written(out)
     if out is None:
         result = of_library(views[0], q, result)
         if as_they_lie and views[0].device is not None and views[0].library == "torch":
-            _remember(views, target, lse, (q, k, v), (causal, scale, return_lse), factor)
-    return (result, of_library(views[0], q, sums)) if flags[1] else result
+            kind = _kind(q, k, v, (causal, scale, return_lse, batch_invariant))
+            _remember(kind, _call(views, target, lse, factor, **flags), views[0])
+    return (result, of_library(views[0], q, sums)) if with_lse else result
 
 
 # the rules --------------------------------------------------------------------------------------------------
@@ -243,7 +257,7 @@ def _with_four_axes(view: View) -> View:
     return view._replace(shape=shape, strides=tuple(reversed(steps)))
 
 
-def _compute(views: list[View], out: View, lse: View | None, causal: bool, scale: float) -> bool:
+def _compute(views: list[View], out: View, lse: View | None, scale: float, flags: dict[str, bool]) -> bool:
     """Compute on arrays that fit together, and write results; return whether the kernel took them all as they
     lie."""
     if 0 in out.shape:
@@ -258,7 +272,7 @@ def _compute(views: list[View], out: View, lse: View | None, causal: bool, scale
         view if _loadable(view) else _copied(view, name) for view, name in zip(views, "qkv", strict=True)
     ]
     target = out if _loadable(out) else view_of(empty(out, out.shape, out.format), "out")
-    call = _call(views, target, lse, causal, scale)
+    call = _call(views, target, lse, scale, **flags)
     if out.device is None:
         _on_cpu(call)
     else:
@@ -274,27 +288,34 @@ def _on_cpu(call: AttentionCall) -> None:
     """Compute a call whose arrays are in host memory, by the CPU machine. A bar shows the progress of a long
     one."""
     from lanewise.linalg.cpu.progress import Progress
-    from lanewise.linalg.kernels.attention.kernel import launch_of, traits_of
+    from lanewise.linalg.kernels.attention.kernel import launches_of
+    from lanewise.linalg.kernels.attention.split_keys import partial_bytes
     from lanewise.linalg.planning.gpus import GPUS
 
     q, k, v, out = (
         np.lib.stride_tricks.as_strided(view.array, view.shape, [step * view.bytes for step in view.strides])
         for view in call.views
     )
-    traits = traits_of(call.sizes, call.dtype, call.causal)
-    lse = None if call.lse is None else call.lse.array
-    counter, at_once = np.zeros(1, np.uint32), GPUS["sm_90a"].multiprocessors
-    launch = launch_of(traits, call.sizes, (q, k, v, out), lse, call.scale, at_once, counter)
+    operands = Operands(
+        q, k, v, out, None if call.lse is None else call.lse.array, np.zeros(1, np.uint32),
+        np.empty(partial_bytes(call.sizes, call.tile.parts) // 4, np.float32),
+    )  # fmt: skip
+    at_once = GPUS["sm_90a"].multiprocessors
+    launches = launches_of(call.sizes, call.dtype, call.causal, call.tile, operands, call.scale, at_once)
     with Progress("lw.attention") as progress:
-        launch.kernel(*launch.arguments, arch="sm_90a", progress=progress)
+        for launch in launches:
+            launch.kernel(*launch.arguments, arch="sm_90a", progress=progress)
 
 
-def _call(views: list[View], out: View, lse: View | None, causal: bool, scale: float) -> AttentionCall:
+def _call(
+    views: list[View], out: View, lse: View | None, scale: float, causal: bool, batch_invariant: bool
+) -> AttentionCall:
     """Return a call as it is computed, on views of four axes."""
     q, k, v, result = map(_with_four_axes, (*views, out))
     batch, heads, queries, depth = q.shape
     sizes = Sizes(batch, heads, k.shape[1], queries, k.shape[2], depth)
-    return _folded(AttentionCall(q, k, v, result, lse, sizes, causal, scale))
+    call = _folded(AttentionCall(q, k, v, result, lse, sizes, causal, scale, Tile()))
+    return call._replace(tile=tile_of(call.sizes, call.causal, batch_invariant))
 
 
 # calls that were made before --------------------------------------------------------------------------------
@@ -317,18 +338,13 @@ def _kind(q: Any, k: Any, v: Any, options: tuple[object, ...]) -> Any:
         return None
 
 
-def _remember(
-    views: list[View], out: View, lse: View | None, tensors: tuple[object, object, object],
-    options: tuple[object, ...], scale: float,
-) -> None:  # fmt: skip
-    """Keep what repeats a call on torch's tensors."""
-    key = _kind(*tensors, options)
-    if key is None:
+def _remember(kind: Any, call: AttentionCall, q: View) -> None:
+    """Keep what repeats a call on torch's tensors, by what decides it."""
+    if kind is None:
         return
     from lanewise.linalg.launch.attention import repeated
 
-    call = _call(views, out, lse, bool(options[0]), scale)
-    remember(key, repeated(call, axes_in_memory(views[0].strides), views[0].shape))
+    remember(kind, repeated(call, axes_in_memory(q.strides), q.shape))
 
 
 def _folded(call: AttentionCall) -> AttentionCall:

@@ -11,10 +11,11 @@ from lanewise.formats import f32
 from lanewise.gpu.device import Device
 from lanewise.lang import u32
 from lanewise.linalg.arrays import COUNTER_BYTES, device_view
-from lanewise.linalg.kernels.attention.sizes import AttentionCall, tile_of
+from lanewise.linalg.kernels.attention.sizes import AttentionCall, Operands
+from lanewise.linalg.kernels.attention.split_keys import partial_bytes
 from lanewise.linalg.kernels.family import Launch
-from lanewise.linalg.launch.prepare import Prepared, address_of, current_stream, hopper_launch
-from lanewise.linalg.launch.workspaces import counters_for, counting_workspace
+from lanewise.linalg.launch.prepare import Prepared, address_of, current_stream, hopper_launches
+from lanewise.linalg.launch.workspaces import counters_for, counting_workspace, workspace_for
 
 
 def compute(call: AttentionCall) -> None:
@@ -22,8 +23,9 @@ def compute(call: AttentionCall) -> None:
     ordinal = call.q.device
     assert ordinal is not None
     stream = current_stream(call.q, ordinal)
-    counters = counters_for(call.q, ordinal, stream) if _counts(call) else None
-    addresses = _addresses(call, counters)
+    counters = counters_for(call.q, ordinal, stream) if call.tile.persistent else None
+    size = partial_bytes(call.sizes, call.tile.parts)
+    addresses = _addresses(call, counters, workspace_for(call.q, size) if size else None)
     _launches_of(call, addresses, ordinal)(addresses, stream)
 
 
@@ -34,13 +36,19 @@ def repeated(call: AttentionCall, order: list[int], shape: tuple[int, ...]) -> C
     stream_of = torch._C._cuda_getCurrentRawStream
     ordinal = call.q.device
     assert ordinal is not None
-    counts = _counts(call)
-    counters = counting_workspace(ordinal, stream_of(ordinal), COUNTER_BYTES) if counts else None
-    launches = _launches_of(call, _addresses(call, counters), ordinal)
+    counts, partial_size = call.tile.persistent, partial_bytes(call.sizes, call.tile.parts)
+    device = torch.device("cuda", ordinal)
+
+    def memory(stream: int) -> tuple[Any, Any]:
+        """Return the counters and the sums of parts of a call."""
+        counters = counting_workspace(ordinal, stream, COUNTER_BYTES) if counts else None
+        partial = torch.empty(partial_size, dtype=torch.uint8, device=device) if partial_size else None
+        return counters, partial
+
+    launches = _launches_of(call, _addresses(call, *memory(stream_of(ordinal))), ordinal)
     sizes, plain = [shape[axis] for axis in order], order == sorted(order)
     back = [order.index(axis) for axis in range(len(order))]
     with_lse, dtype = call.lse is not None, getattr(torch, call.dtype.dtype_name)
-    device = torch.device("cuda", ordinal)
 
     def repeat(q: Any, k: Any, v: Any) -> Any:
         out = torch.empty(sizes, dtype=dtype, device=device)
@@ -48,44 +56,41 @@ def repeated(call: AttentionCall, order: list[int], shape: tuple[int, ...]) -> C
             out = out.permute(back)
         lse = torch.empty(shape[:-1], dtype=torch.float32, device=device) if with_lse else None
         stream = stream_of(ordinal)
-        counters = counting_workspace(ordinal, stream, COUNTER_BYTES) if counts else None
-        arrays = (q, k, v, out, lse, counters)
+        arrays = (q, k, v, out, lse, *memory(stream))
         launches([0 if array is None else array.data_ptr() for array in arrays], stream)
         return out if lse is None else (out, lse)
 
     return repeat
 
 
-def _counts(call: AttentionCall) -> bool:
-    """Return whether blocks count the tiles that they take."""
-    return tile_of(call.sizes, call.causal).persistent
-
-
-def _addresses(call: AttentionCall, counters: object) -> list[int]:
-    """Return the addresses of queries, keys, values, results, logarithms and counters; 0: there are none."""
+def _addresses(call: AttentionCall, counters: object, partial: object) -> list[int]:
+    """Return the addresses of `Operands`; 0: there are none."""
     lse = 0 if call.lse is None else call.lse.address
-    return [*(view.address for view in call.views), lse, address_of(counters)]
+    return [*(view.address for view in call.views), lse, address_of(counters), address_of(partial)]
 
 
 def _launches_of(call: AttentionCall, addresses: list[int], ordinal: int) -> Prepared:
     """Return the launch of a call's kind."""
     kind = (
-        call.sizes, call.dtype.name, call.causal, call.scale, *map(bool, addresses[4:]),
+        call.sizes, call.dtype.name, call.causal, call.scale, call.tile, *map(bool, addresses[4:]),
         *(view.strides for view in call.views),
     )  # fmt: skip
 
-    def launch(device: Device) -> Launch:
-        from lanewise.linalg.kernels.attention.kernel import launch_of, traits_of
+    def launches(device: Device) -> list[Launch]:
+        from lanewise.linalg.kernels.attention.kernel import launches_of
 
-        q, k, v, out = (
+        arrays = (
             device_view(number, view.address, view.shape, view.strides, view.format)
             for number, view in enumerate(call.views)
         )
-        lse, counter = (
+        partial = partial_bytes(call.sizes, call.tile.parts) // 4
+        others = (
             device_view(number, addresses[number], (size,), (1,), fmt) if addresses[number] else None
-            for number, size, fmt in ((4, prod(call.out.shape[:-1]), f32), (5, 1, u32))
+            for number, size, fmt in ((4, prod(call.out.shape[:-1]), f32), (5, 1, u32), (6, partial, f32))
         )
-        traits = traits_of(call.sizes, call.dtype, call.causal)
-        return launch_of(traits, call.sizes, (q, k, v, out), lse, call.scale, device.multiprocessors, counter)
+        return launches_of(
+            call.sizes, call.dtype, call.causal, call.tile, Operands(*arrays, *others), call.scale,
+            device.multiprocessors,
+        )  # fmt: skip
 
-    return hopper_launch("attention", kind, ordinal, addresses, launch)
+    return hopper_launches("attention", kind, ordinal, addresses, launches)

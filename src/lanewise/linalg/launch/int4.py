@@ -13,7 +13,7 @@ from lanewise.linalg.launch.prepare import (
     OPERANDS,
     Prepared,
     current_stream,
-    hopper_launch,
+    hopper_launches,
     operand_addresses,
     pointers_of,
 )
@@ -49,17 +49,17 @@ def multiply(request: Request, problem: Problem, b: QuantizedMatrix, tile: Tile)
     addresses = operand_addresses(request, None)
     key = (problem, leading, tile, b.k, b.packed, request.alpha, request.beta)
 
-    def launch(device: Device) -> Launch:
+    def launches(device: Device) -> list[Launch]:
         from lanewise.linalg.kernels.int4.launches import product_launch
 
         pointers = pointers_of(request, problem, addresses, 0)
         pointers.a = device_view(OPERANDS.index("a"), x.address, (problem.m, b.k), (leading, 1), b.format)
-        return product_launch(problem, pointers, b.packed, tile)
+        return [product_launch(problem, pointers, b.packed, tile)]
 
     on_disk = problem.epilogue.function is None
-    launches = hopper_launch(_NAME, key, ordinal, addresses, launch, on_disk)
-    launches(addresses, current_stream(x, ordinal))
-    return None if copied else launches
+    prepared = hopper_launches(_NAME, key, ordinal, addresses, launches, on_disk)
+    prepared(addresses, current_stream(x, ordinal))
+    return None if copied else prepared
 
 
 def _rows(request: Request, problem: Problem, b: QuantizedMatrix) -> tuple[View, int]:
@@ -81,14 +81,14 @@ def unpack(b: QuantizedMatrix, like: View, target: View) -> None:
     assert ordinal is not None
     addresses = [there.values_address, there.metadata_address, target.address]
 
-    def launch(device: Device) -> Launch:
+    def launches(device: Device) -> list[Launch]:
         from lanewise.linalg.kernels.int4.launches import unpack_launch
 
         memory = [
             device_view(number, addresses[number], (1,), (1,), fmt)
             for number, fmt in enumerate((s32, b.format, b.format))
         ]
-        return unpack_launch(b.format, memory, b.shape[1], b.packed)
+        return [unpack_launch(b.format, memory, b.shape[1], b.packed)]
 
     key = ("unpack", b.shape, b.chunks, b.group, b.format.name)
-    hopper_launch(_NAME, key, ordinal, addresses, launch)(addresses, current_stream(like, ordinal))
+    hopper_launches(_NAME, key, ordinal, addresses, launches)(addresses, current_stream(like, ordinal))

@@ -195,12 +195,12 @@ def _recorded(request: Request, problem: Problem, plan: Plan, there: Context, na
     return record_launches(name, launches, there, addresses, size, counts)
 
 
-def hopper_launch(
+def hopper_launches(
     what: str, kind: tuple[object, ...], ordinal: int, addresses: list[int],
-    launch: Callable[[Device], Launch], on_disk: bool = True,
+    launches: Callable[[Device], list[Launch]], on_disk: bool = True,
 ) -> Prepared:  # fmt: skip
-    """Return the one launch of a kind of call that takes a Hopper GPU, `what` in words: from memory, from
-    disk, or made for operands at these addresses and recorded."""
+    """Return the launches of a kind of call that takes a Hopper GPU, `what` in words: from memory, from disk,
+    or made for operands at these addresses and recorded."""
     key = (what, *kind, ordinal)
     prepared = _PREPARED.get(key)
     if prepared is None:
@@ -213,7 +213,7 @@ def hopper_launch(
         name = repr(key) if on_disk else None
         prepared = kept_launches(name, there)
         if prepared is None:
-            prepared = record_launches(name, [launch(there.device)], there, addresses)
+            prepared = record_launches(name, launches(there.device), there, addresses)
         _PREPARED.put(key, prepared)
     return prepared
 

@@ -49,9 +49,8 @@ class Consumer:
         self.of_queries.wait(queries)
         head, first = tiles.receive(queries) if T.tile.persistent else tiles.place(lw.block_idx.x)
         while head >= 0:
-            query, steps = first + self.own * ROWS, tiles.seen(first + T.tile.queries)
-            sums, highest, total, reading = self.attend(tiles, query, steps, queries, reading)
-            total = [over_row(lambda a, b: a + b, row_total) for row_total in total]
+            query = first + self.own * ROWS
+            sums, highest, total, reading = self.attend(tiles, query, tiles.part(first), queries, reading)
             if lse != 0:
                 self.store_lse(lse, head, query, highest, total)
             self.store(Out, head // heads, head % heads, query, sums, total)
@@ -69,19 +68,36 @@ class Consumer:
         if (self.warp == 0) & lw.elect_one():
             lw.tma.wait(0, read=True)
 
+    @lw.device
+    def run_part(self, tiles, partial) -> None:
+        """Compute the block's part of the keys of a tile of queries, and keep its sums in memory."""
+        reading, queries = self.of_keys.consumer_state(), self.of_queries.consumer_state()
+        head, first = tiles.place(lw.block_idx.y)
+        begin, end = tiles.part(first)
+        query = first + self.own * ROWS
+        if begin < end:
+            self.of_queries.wait(queries)
+            sums, highest, total, _ = self.attend(tiles, query, (begin, end), queries, reading)
+            self.store_part(partial, head, query, sums, highest, total)
+        else:
+            self.store_part(partial, head, query, self.sum.zeros(), [f32(-np.inf)] * 2, [f32(0.0)] * 2)
+
     # the mainloop -------------------------------------------------------------------------------------------
 
     @lw.device
-    def attend(self, tiles, query, steps, queries, reading):
-        """Return the sums over all keys, not yet divided, the highest scores and totals of this lane's two
-        rows, and the stage after the last one."""
+    def attend(self, tiles, query, part, queries, reading):
+        """Return the sums over some tiles of keys, not yet divided, the highest scores and totals of this
+        lane's two rows, and the stage after the last one; `part` is the first tile and the one after the
+        last."""
         T = self.traits
         row = query + self.warp * 16 + self.lane // 4  # and the eighth after it
         softmax = Softmax(T, self.scale * LOG2_E, row, self.lengths)
+        begin, end = part
         if not T.same_tiles:
             seen = tiles.seen(query + ROWS)
-            reading = self.passed(reading, steps - seen)
-            steps = seen
+            reading = self.passed(reading, end - seen)
+            end = seen
+        steps = end - begin
         s, o = self.score.zeros(), self.sum.zeros()
         self.of_keys.wait(reading)
         lw.wgmma_fence()
@@ -90,10 +106,10 @@ class Consumer:
         lw.wgmma_wait(0)
         self.release_keys(reading, queries, steps == 1)
         highest, total = softmax.begin()
-        powers, highest, total, _ = softmax.step(s, highest, total, (steps - 1) * T.tile.keys, True)
+        powers, highest, total, _ = softmax.step(s, highest, total, (end - 1) * T.tile.keys, True)
         p, before = self.packed(powers), reading
         reading = reading.next()
-        masked = lw.min(tiles.masked(query, steps), steps)
+        masked = lw.min(tiles.masked(query, end), steps)
         for hides in (True, False) if T.masks_more else (False,):
             for done in lw.range(1, masked) if hides else lw.range(masked, steps):
                 self.of_keys.wait(reading)
@@ -108,7 +124,7 @@ class Consumer:
                 self.pass_order()
                 lw.wgmma_wait(1)
                 self.release_keys(reading, queries, done == steps - 1)
-                first_key = (steps - 1 - done) * T.tile.keys
+                first_key = (end - 1 - done) * T.tile.keys
                 powers, highest, total, factors = softmax.step(s, highest, total, first_key, hides)
                 lw.wgmma_wait(0)
                 if self.thread == 0:
@@ -124,7 +140,7 @@ class Consumer:
         lw.wgmma_wait(0)
         if self.thread == 0:
             self.of_values.release(before)
-        return o, highest, total, reading
+        return o, highest, [over_row(lambda a, b: a + b, row_total) for row_total in total], reading
 
     @lw.device
     def passed(self, reading, count):
@@ -206,6 +222,16 @@ class Consumer:
                 box = gathered[None, None, None, None, panel, self.own]
                 lw.tma.store(Out, (batch, head, query, panel * T.width), box)
             lw.tma.commit()
+
+    @lw.device
+    def store_part(self, partial, head, query, sums, highest, total) -> None:
+        """Store the sums of this lane's two rows, for `split_keys` to add them to those of other parts."""
+        length = self.lengths[0]
+        for half in range(2):
+            row = query + self.warp * 16 + self.lane // 4 + 8 * half
+            if row < length:
+                own = [sums[i + n] for i in range(2 * half, len(sums), 4) for n in range(2)]
+                partial.store(lw.block_idx.x, head * length + row, own, highest[half], total[half])
 
     @lw.device
     def store_lse(self, lse, head, query, highest, total) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 from lanewise import lang as lw
 from lanewise.formats import Format, f32
 from lanewise.lang.frontend.kernel import Kernel
-from lanewise.linalg.arrays import Memory
 from lanewise.linalg.kernels.attention.consumer import Consumer
-from lanewise.linalg.kernels.attention.sizes import Sizes, Tile, tile_of
+from lanewise.linalg.kernels.attention.sizes import Operands, Sizes, Tile
+from lanewise.linalg.kernels.attention.split_keys import PartialSums, merge_launch
 from lanewise.linalg.kernels.attention.tile_scheduler import QueryTiles
 from lanewise.linalg.kernels.attention.traits import ROWS, WARPGROUP, Traits, boxes
 from lanewise.linalg.kernels.family import Launch, launch
+
+#: Bytes that L2 reads at once from memory: where rows of a panel are shorter, it is asked for twice as many.
+_SECTORS = 128
 
 
 @lw.device
@@ -36,13 +40,13 @@ def produce(T, tiles, maps, pipelines, heads, group) -> None:
             box = target[None, None, None, None, panel, state.stage]
             lw.tma.load(box, source, (*place, panel * T.width), pipeline.barrier(state))
 
-    number = lw.block_idx.x
+    number = lw.block_idx.y if T.divided else lw.block_idx.x
     while number < tiles.count:
         all_heads, first = tiles.place(number)
         batch, head = all_heads // heads, all_heads % heads
-        steps = tiles.seen(first + T.tile.queries)
-        for done in lw.range(steps):
-            place = (batch, head // group, (steps - 1 - done) * T.tile.keys)
+        begin, end = tiles.part(first)
+        for done in lw.range(end - begin):
+            place = (batch, head // group, (end - 1 - done) * T.tile.keys)
             load(of_keys, filling, to_k, K, place)
             if done == 0:
                 load(of_queries, asked, to_q, Q, (batch, head, first))
@@ -67,8 +71,8 @@ def compiled(traits: Traits) -> Kernel:
     @lw.kernel(max_threads=T.threads, min_blocks=T.blocks_at_once)
     def attention(
         Q: of_queries, K: of_keys, V: of_keys, Out: of_results,
-        lse: lw.Ptr[f32], counter: lw.Ptr[lw.u32], queries: lw.i32, keys: lw.i32, batch: lw.i32,
-        heads: lw.i32, group: lw.i32, scale: f32,
+        lse: lw.Ptr[f32], counter: lw.Ptr[lw.u32], partial: lw.Ptr[f32, 16], queries: lw.i32,
+        keys: lw.i32, batch: lw.i32, heads: lw.i32, group: lw.i32, scale: f32,
     ):  # fmt: skip
         queries, keys, batch, heads, group = (
             lw.assume(count, nonnegative=True) for count in (queries, keys, batch, heads, group)
@@ -90,37 +94,43 @@ def compiled(traits: Traits) -> Kernel:
         lw.syncthreads()
         tiles = QueryTiles(T, (queries, keys), batch * heads, counter)
         if role == 0:
-            lw.setmaxnreg_dec(T.registers[0])
+            if T.registers:
+                lw.setmaxnreg_dec(T.registers[0])
             if (thread < 32) & lw.elect_one():
                 produce(T, tiles, (Q, K, V), pipelines, heads, group)
         else:
-            lw.setmaxnreg_inc(T.registers[1])
-            Consumer(T, role - 1, pipelines, (queries, keys), scale).run(tiles, Out, lse, heads)
+            if T.registers:
+                lw.setmaxnreg_inc(T.registers[1])
+            consumer = Consumer(T, role - 1, pipelines, (queries, keys), scale)
+            if T.divided:
+                sums = PartialSums(partial, lw.grid_dim.x, batch * heads * queries, T.depth)
+                consumer.run_part(tiles, sums)
+                lw.launch_dependents()
+            else:
+                consumer.run(tiles, Out, lse, heads)
 
     return attention
 
 
-def traits_of(sizes: Sizes, dtype: Format, causal: bool, tile: Tile | None = None) -> Traits:
-    """Return what is compiled into the kernel of an attention; `tile` is for measurements."""
-    tile = tile or tile_of(sizes, causal)
+def traits_of(sizes: Sizes, dtype: Format, causal: bool, tile: Tile) -> Traits:
+    """Return what is compiled into the kernel of an attention: all but the number of parts."""
     aligned = (sizes.keys - sizes.queries) % tile.keys == 0 if causal else True
-    return Traits(dtype, sizes.depth, tile, causal, aligned)
+    return Traits(dtype, sizes.depth, replace(tile, parts=1), causal, aligned, tile.parts > 1)
 
 
-def launch_of(
-    traits: Traits, sizes: Sizes, arrays: tuple[Memory, Memory, Memory, Memory], lse: Memory | None,
-    scale: float, multiprocessors: int, counter: Memory | None = None,
-) -> Launch:  # fmt: skip
-    """Return the launch: `arrays` are queries, keys, values and results, (batch, head, row, column) each.
-
-    `counter` is a word that is zero, as `QueryTiles` has it.
-    """
-    T = traits
+def launches_of(
+    sizes: Sizes, dtype: Format, causal: bool, tile: Tile, operands: Operands, scale: float,
+    multiprocessors: int,
+) -> list[Launch]:  # fmt: skip
+    """Return the launches of an attention: one, and where keys are divided, another that adds the parts."""
+    T = traits_of(sizes, dtype, causal, tile)
     blocks = -(-sizes.queries // T.tile.queries) * sizes.batch * sizes.heads
     if T.tile.persistent:
         blocks = min(blocks, multiprocessors)
     arguments = (
-        *arrays, lse, counter, sizes.queries, sizes.keys, sizes.batch,
-        sizes.heads, sizes.heads // sizes.key_heads, scale,
+        *operands, sizes.queries, sizes.keys, sizes.batch, sizes.heads, sizes.heads // sizes.key_heads, scale,
     )  # fmt: skip
-    return launch(compiled(T)[blocks, T.threads, T.shared_bytes], arguments)
+    grid = (tile.parts, blocks) if T.divided else blocks
+    promoted = ("K", "V") if T.line < _SECTORS else ()
+    attended = launch(compiled(T)[grid, T.threads, T.shared_bytes], arguments, promoted=promoted)
+    return [attended, merge_launch(sizes, dtype, operands, scale, tile.parts)] if T.divided else [attended]

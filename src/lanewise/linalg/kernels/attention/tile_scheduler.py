@@ -1,7 +1,8 @@
 """Which queries a block computes: one tile of queries of a head, or many, one after the other.
 
 A persistent block takes its next tile from a counter in memory, so that no block has more work than another.
-Its producer asks for it, and tells the consumers through shared memory.
+Its producer asks for it, and tells the consumers through shared memory. Where the keys of a tile are divided,
+each of its blocks (the first axis of the grid) has some of the tiles of keys.
 """
 
 from __future__ import annotations
@@ -53,6 +54,16 @@ class QueryTiles:
         return first_head + head, block * T.tile.queries
 
     @lw.device
+    def part(self, first):
+        """Return the first tile of keys that the block has of the queries from `first` on, and the one after
+        its last; both are the same if there are fewer tiles than parts."""
+        end = self.seen(first + self.traits.tile.queries)
+        if not self.traits.divided:
+            return 0, end
+        part, parts = lw.block_idx.x, lw.grid_dim.x
+        return part * end // parts, (part + 1) * end // parts
+
+    @lw.device
     def seen(self, end):
         """Return how many tiles of keys the queries before `end` see; one if they see nothing."""
         keys = self.keys
@@ -62,7 +73,8 @@ class QueryTiles:
 
     @lw.device
     def masked(self, query, tiles):
-        """Return how many of the last tiles of keys have some that a query from `query` on does not see."""
+        """Return how many of so many tiles of keys, the last of them, have keys that a query from `query` on
+        does not see."""
         if not self.traits.masks_more:
             return 1
         whole = lw.max(query + (self.keys - self.queries) + 1, 0)

@@ -20,7 +20,7 @@ from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP
 __all__ = ["ROWS", "WARPGROUP", "Traits"]
 
 #: Registers of a thread of the producer, and of a consumer, by the number of consumers of a multiprocessor.
-_REGISTERS = {1: (24, 240), 2: (24, 240), 3: (32, 160)}
+_REGISTERS = {2: (24, 240), 3: (32, 160)}
 #: The same where two blocks of one consumer each share a multiprocessor.
 _REGISTERS_OF_TWO = (40, 216)
 #: Shared memory that blocks of a multiprocessor may have on sm_90, without what their mbarriers take.
@@ -38,6 +38,8 @@ class Traits:
     causal: bool = False
     #: Whether the diagonal begins at the corner of a tile, so that a warpgroup has one masked tile of keys.
     aligned: bool = True
+    #: Whether the keys of a tile of queries are divided among blocks, whose sums `split_keys` adds.
+    divided: bool = False
 
     def __post_init__(self) -> None:
         if self.shared_bytes > SHARED_BYTES:
@@ -54,9 +56,9 @@ class Traits:
         return 2 if self.tile.consumers == 1 and 2 * self.shared_bytes <= SHARED_BYTES else 1
 
     @property
-    def registers(self) -> tuple[int, int]:
-        """Registers of a thread of the producer, and of a consumer."""
-        return _REGISTERS_OF_TWO if self.blocks_at_once == 2 else _REGISTERS[self.tile.consumers]
+    def registers(self) -> tuple[int, int] | None:
+        """Registers of a thread of the producer, and of a consumer; none if all have enough as it is."""
+        return _REGISTERS_OF_TWO if self.blocks_at_once == 2 else _REGISTERS.get(self.tile.consumers)
 
     @property
     def width(self) -> int:
@@ -122,12 +124,13 @@ class Traits:
     @property
     def same_tiles(self) -> bool:
         """Whether all consumers of a block see the same tiles of keys."""
-        return not self.causal or (self.aligned and self.tile.keys % self.tile.queries == 0)
+        aligned = self.aligned and self.tile.keys % self.tile.queries == 0
+        return not self.causal or self.divided or aligned
 
     @property
     def masks_more(self) -> bool:
         """Whether tiles before a warpgroup's last one may have keys that some of its queries do not see."""
-        return self.causal and not (self.aligned and self.tile.keys % ROWS == 0)
+        return self.causal and (self.divided or not (self.aligned and self.tile.keys % ROWS == 0))
 
 
 # shared memory ----------------------------------------------------------------------------------------------

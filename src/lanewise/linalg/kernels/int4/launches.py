@@ -1,24 +1,66 @@
-"""The launches of products with 4-bit weights, and of the kernel that unpacks them to memory."""
+"""Products with 4-bit weights: their kernel, their launches, and that of the kernel that unpacks weights."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
+from lanewise import lang as lw
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format
 from lanewise.isa.multiprocessor import LARGEST_GRID
+from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.arrays import Pointers, element_steps
 from lanewise.linalg.kernels.family import Launch, arguments_of, launch
+from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.int4 import by_warpgroups, by_warps
 from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, GROUP_STEP, Packed
 from lanewise.linalg.kernels.int4.plans import Tile
-from lanewise.linalg.kernels.int4.traits import Traits
-from lanewise.linalg.kernels.int4.unpacking import UNPACKING, unpacking
+from lanewise.linalg.kernels.int4.sums import ResultTile, meet
+from lanewise.linalg.kernels.int4.traits import LINE, Traits
+from lanewise.linalg.kernels.int4.unpacking import UNPACKING, Weights, unpacking
 from lanewise.linalg.kernels.tile_traits import compiled_in
 from lanewise.linalg.problem import Problem
 
 #: Columns of results that are stored at once where they lie side by side.
 _WIDTH = 4
+
+
+@cache
+def product(T: Traits) -> Kernel:
+    """Return the kernel of a product; the grid is (tiles of columns · blocks that share K, tiles of rows)."""
+    bias_type, residual_type = T.problem.epilogue.added_dtypes
+    of_scales: Any = lw.Ptr[T.dtype, 16]
+    of_rows: Any = of_scales if T.tile.teams else lw.TensorMap[T.dtype, (T.tile.rows, LINE), 2 * LINE]
+    of_results: Any = lw.Ptr[T.out]
+    wide: Any = T.wide
+    cluster = T.tile.split if T.tile.split > 1 else None
+
+    @lw.kernel(max_threads=T.threads, min_blocks=T.tile.at_once, cluster=cluster)
+    def int4_product(
+        A: of_rows, W: lw.Ptr[lw.i32, 16], scales: of_scales, Out: of_results,
+        M: lw.i32, N: lw.i32, K: lw.i32, lda: lw.i64, chunks: lw.i32, per_group: lw.i32, groups: lw.i32,
+        out_row: lw.i64, out_column: lw.i64, bias: lw.Ptr[bias_type], residual: lw.Ptr[residual_type],
+        residual_row: lw.i64, residual_column: lw.i64, scale_out: lw.Ptr[wide], alpha: wide, beta: wide,
+        folded_rows: lw.i32,
+    ) -> None:  # fmt: skip
+        weights = Weights(W, scales, chunks, per_group, groups)
+        if T.width > 1:
+            out_row, out_column = lw.assume(out_row, multiple_of=T.width), lw.i64(1)
+        given = EpilogueValues(
+            alpha, beta, bias, residual, residual_row, residual_column, scale_out=scale_out,
+            folded_rows=folded_rows,
+        )  # fmt: skip
+        result = ResultTile(T, Out, (out_row, out_column), (M, N, weights.chunks), given)
+        if T.tile.teams:
+            rows = (A, M, K, lw.assume(lda, multiple_of=8))
+            result.finish(by_warps.mainloop(T, rows, weights, result))
+        else:
+            by_warpgroups.multiply(T, A, weights, result)
+        meet(T)  # nobody leaves while others read its sums
+
+    return int4_product
 
 
 def product_launch(problem: Problem, pointers: Pointers, packed: Packed, tile: Tile) -> Launch:
@@ -33,14 +75,13 @@ def product_launch(problem: Problem, pointers: Pointers, packed: Packed, tile: T
         compiled_in(problem), tile, 1 if group % CHUNK == 0 else CHUNK // GROUP_STEP, _WIDTH if beside else 1
     )
     arguments = arguments_of(problem, pointers) | {
-        "X": pointers.a, "W": pointers.b, "scales": pointers.metadata, "chunks": chunks,
+        "A": pointers.a, "W": pointers.b, "scales": pointers.metadata, "chunks": chunks,
         "per_group": group // GROUP_STEP, "groups": groups,
+        "out_row": out.strides[0], "out_column": out.strides[1],
+        "lda": element_steps(pointers.a)[0],  # of rows that were copied first not that of the problem
     }  # fmt: skip
-    arguments["lda"] = element_steps(pointers.a)[0]  # of rows that were copied first not that of the problem
-    arguments["out_row"], arguments["out_column"] = out.strides
     grid = (tile.blocks(problem.m, problem.n) // down, down)
-    kernel = (by_warps if tile.teams else by_warpgroups).product(traits)
-    return launch(kernel[grid, traits.threads, traits.shared_bytes], arguments)
+    return launch(product(traits)[grid, traits.threads, traits.shared_bytes], arguments)
 
 
 def _tiles(count: int, of_tile: int, name: str) -> int:

@@ -1,4 +1,4 @@
-"""4-bit weights as numbers: in registers, for products, and the kernel that writes them to memory."""
+"""4-bit weights: where they lie, as numbers in registers, and the kernel that writes them to memory."""
 
 from __future__ import annotations
 
@@ -17,6 +17,32 @@ UNPACKING = 2 * WARPGROUP
 _NEEDS = ("sm_90", "7.8")
 #: By type: the bits of a number with a 4-bit integer in its last place, and what is subtracted from it.
 _MAGIC = {"bf16": (0x4300, 128 + 8), "f16": (0x6400, 1024 + 8)}
+
+
+class Weights:
+    """Packed weights in global memory: where the words and the scales of a tile of columns begin."""
+
+    def __init__(self, words, scales, chunks, per_group, groups) -> None:
+        self._words, self._scales, self._groups = words, scales, groups
+        self.chunks = lw.assume(chunks, nonnegative=True)
+        #: Halves of chunks that share a scale.
+        self.per_group = lw.assume(per_group, nonnegative=True)
+
+    def words(self, tile, chunk):
+        """Return the pointer to the words of a chunk of K."""
+        return self._words + (tile.to(lw.i64) * self.chunks.to(lw.i64) + chunk.to(lw.i64)) * TILE_WORDS
+
+    def scales(self, tile, chunk, half):
+        """Return the pointer to the scales of half a chunk of K, and how many halves before it share them."""
+        halves = chunk * 2 + half
+        group = halves // self.per_group
+        scales = self._scales + (tile * self._groups + group).to(lw.i64) * COLUMNS
+        return scales, halves - group * self.per_group
+
+
+def own_column(warp):
+    """Return g, the first of the two columns whose weights a lane of a warp has; the other is g + 8."""
+    return warp * 16 + lw.lane_id() // 4
 
 
 @lw.device
@@ -53,15 +79,14 @@ def unpacking(dtype: Format) -> Kernel:
         W: lw.Ptr[lw.i32, 16], scales: lw.Ptr[dtype], Out: lw.Ptr[dtype, 16], N: lw.i32, chunks: lw.i32,
         per_group: lw.i32, groups: lw.i32,
     ):  # fmt: skip
-        chunks, per_group = lw.assume(chunks, nonnegative=True), lw.assume(per_group, nonnegative=True)
+        weights = Weights(W, scales, chunks, per_group, groups)
         lane, warp = lw.lane_id(), lw.thread_idx.x // LANES
         tile, chunk, half = lw.block_idx.y, lw.block_idx.x, warp // 4
         held = lw.shared(dtype, Layout((LINE, 16, UNPACKING // LANES), (1, pitch, 16 * pitch)), align=16)
-        place = (tile.to(lw.i64) * chunks.to(lw.i64) + chunk.to(lw.i64)) * TILE_WORDS
-        words = (W + place + (lw.thread_idx.x * 4).to(lw.i64)).aligned(16).load(4)
+        words = (weights.words(tile, chunk) + lw.thread_idx.x * 4).aligned(16).load(4)
+        of_half, _ = weights.scales(tile, chunk, half)
+        pairs = scale_pairs(of_half + own_column(warp % 4))
         first = tile * COLUMNS + warp % 4 * 16
-        group = (tile * groups + (chunk * 2 + half) // per_group).to(lw.i64) * COLUMNS
-        pairs = scale_pairs(scales + (group + (warp % 4 * 16 + lane // 4).to(lw.i64)))
         for number, word in enumerate(words):
             for i, pair in enumerate(unpacked(dtype, word, pairs)):
                 k = number * DEEP + i // 2 * 8 + lane % 4 * 2

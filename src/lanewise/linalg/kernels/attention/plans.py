@@ -1,0 +1,139 @@
+"""The tile by which an attention is computed, and into how many parts its keys are divided: what was fastest
+on an H200. Both depend on sizes alone, so that bits are the same on all devices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import ceil
+
+from lanewise.formats import bf16
+from lanewise.linalg.kernels.attention.sizes import Sizes, Tile
+from lanewise.linalg.kernels.attention.traits import Traits
+from lanewise.linalg.planning.gpus import GPUS
+
+#: Keys of a tile by the size of a head; those of which the whole tiles are fewest take the least time.
+KEYS = {64: (128,), 96: (112,), 128: (128,), 256: (80, 64)}
+#: What a tile of keys costs beside its keys, in keys.
+_KEYS_OF_A_STEP = 18
+#: The tiles of more than 64 queries that were fastest on an H200, by the size of a head.
+_BY_TURNS = Tile(ordered=True, persistent=True)
+MANY = {
+    64: (replace(_BY_TURNS, consumers=3), _BY_TURNS),
+    96: (replace(_BY_TURNS, consumers=3), _BY_TURNS),
+    128: (Tile(persistent=True),),
+    256: (Tile(persistent=True),),
+}
+#: The tile of at most 64 queries, and how many queries may be computed by several of it.
+FEW, MOST_BY_FEW = Tile(consumers=1), 1024
+HEAD_SIZES = tuple(KEYS)
+#: Into how many parts keys may be divided.
+PARTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
+#: The most blocks for each that runs at the same time, if keys are divided.
+_MOST_WAVES = 4
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What the model of time knows of a GPU, in microseconds: fitted to 634 attentions by 2 to 30 tiles and
+    divisions each (`benchmarks/attention_plans.py`)."""
+
+    #: A block's time before its first step, by its consumers, and how much of it a tile takes that is loaded
+    #: while the block finishes another.
+    begin: tuple[float, ...] = (2.95, 2.99, 3.72)
+    again: float = 0.31
+    #: A step of 128 keys by the size of a head, for one consumer and more.
+    step_64: tuple[float, ...] = (0.75, 1.1, 1.32)
+    step_96: tuple[float, ...] = (0.93, 1.34, 1.7)
+    step_128: tuple[float, ...] = (1.02, 1.46)
+    step_256: tuple[float, ...] = (1.67, 2.69)
+    #: How much longer steps take if two blocks share a multiprocessor.
+    shared: float = 1.79
+    #: How much of the longest tile's time is left at the end, where there are more tiles than blocks at once.
+    tail: float = 0.56
+    #: The launch that adds parts; MB of a microsecond from memory, and of parts' sums.
+    merge: float = 2.01
+    bandwidth: float = 4.69
+    bandwidth_of_sums: float = 3.22
+    #: How far computing and reading overlap: the exponent of the norm of both times.
+    overlap: float = 1.74
+
+    def step(self, depth: int, tile: Tile) -> float:
+        """Return the time of a step of a tile."""
+        steps: tuple[float, ...] = getattr(self, f"step_{depth}")
+        return steps[tile.consumers - 1] * tile.keys / 128
+
+
+H200 = Costs()
+
+
+@lru_cache(maxsize=4096)
+def tile_of(sizes: Sizes, causal: bool, batch_invariant: bool = False) -> Tile:
+    """Return the tile of an attention. Keys of a tile, which decide the bits, depend on the number of keys
+    alone; parts depend on all sizes, and if the call is `batch_invariant`, there is one.
+
+    >>> [tile_of(Sizes(1, 8, 8, queries, 4096, 256), True).keys for queries in (4096, 1)]
+    [80, 80]
+    >>> [tile_of(Sizes(batch, 8, 8, 1, 4096, 128), False).parts for batch in (1, 64)]
+    [16, 1]
+    """
+    tried = undivided(sizes)
+    if not batch_invariant:
+        tried += [divided for tile in tried for divided in divisions(sizes, tile)]
+    return min(tried, key=lambda tile: microseconds(sizes, causal, tile))
+
+
+def undivided(sizes: Sizes) -> list[Tile]:
+    """Return the tiles that an attention may be computed by whose blocks see all keys."""
+    keys = min(KEYS[sizes.depth], key=lambda count: -(-sizes.keys // count) * (count + _KEYS_OF_A_STEP))
+    tiles = [FEW] * (sizes.queries <= MOST_BY_FEW) + [*MANY[sizes.depth]] * (sizes.queries > FEW.queries)
+    return [replace(tile, keys=keys) for tile in tiles]
+
+
+def divisions(sizes: Sizes, tile: Tile) -> list[Tile]:
+    """Return a tile with the keys divided in all ways that give each part a tile of keys, and not too many
+    blocks."""
+    steps, tiles = -(-sizes.keys // tile.keys), _tiles(sizes, tile)
+    most = min(steps, _MOST_WAVES * GPUS["sm_90a"].multiprocessors // tiles)
+    return [
+        replace(tile, persistent=False, ordered=False, parts=parts) for parts in PARTS if 1 < parts <= most
+    ]
+
+
+def microseconds(sizes: Sizes, causal: bool, tile: Tile, costs: Costs = H200) -> float:
+    """Return how long the model of time expects an attention to take, without the launch."""
+    traits = Traits(bf16, sizes.depth, replace(tile, parts=1), divided=tile.parts > 1)
+    waves = _tiles(sizes, tile) * tile.parts / (GPUS["sm_90a"].multiprocessors * traits.blocks_at_once)
+    step = costs.step(sizes.depth, tile)
+    if traits.blocks_at_once == 2:
+        step *= 1 + (costs.shared - 1) * min(1.0, max(0.0, 2 * waves - 1))
+    begin, steps = costs.begin[tile.consumers - 1], _steps(sizes, causal, tile)
+    mean, longest = sum(steps) / len(steps), begin + max(steps) * step
+    if tile.parts == 1 and waves > 1:
+        again = costs.again if tile.persistent else 1.0
+        computing = waves * (again * begin + mean * step) + costs.tail * longest
+    elif tile.parts == 1:
+        computing = longest
+    elif waves > 1:
+        computing = ceil(waves) * (begin + max(mean / tile.parts, 1.0) * step)
+    else:
+        computing = begin + ceil(max(steps) / tile.parts) * step
+    rows, keys = sizes.batch * sizes.heads * sizes.queries, sizes.batch * sizes.key_heads * sizes.keys
+    reading = 4e-6 * sizes.depth * (rows + keys) / costs.bandwidth
+    both = float((computing**costs.overlap + reading**costs.overlap) ** (1 / costs.overlap))
+    if tile.parts == 1:
+        return both
+    return both + costs.merge + 8e-6 * rows * tile.parts * sizes.depth / costs.bandwidth_of_sums
+
+
+def _tiles(sizes: Sizes, tile: Tile) -> int:
+    """Return the tiles of queries of all heads."""
+    return -(-sizes.queries // tile.queries) * sizes.batch * sizes.heads
+
+
+def _steps(sizes: Sizes, causal: bool, tile: Tile) -> list[int]:
+    """Return how many tiles of keys each tile of queries of a head sees."""
+    ends = range(tile.queries, sizes.queries + tile.queries, tile.queries)
+    seen = [min(sizes.keys, end + sizes.keys - sizes.queries) if causal else sizes.keys for end in ends]
+    return [max(1, -(-count // tile.keys)) for count in seen]
