@@ -42,12 +42,7 @@ TRIED: dict[int, tuple[Tile, ...]] = {
     64: (Tile(ordered=True, persistent=True), Tile(persistent=True)),
     96: (Tile(112, persistent=True), Tile(112, ordered=True, persistent=True), Tile(128, persistent=True)),
     128: (Tile(176, ordered=True), Tile(128), Tile(112, ordered=True, persistent=True)),
-    256: (
-        Tile(64, persistent=True),
-        Tile(80, persistent=True),
-        Tile(64),
-        Tile(48, stages=3, persistent=True),
-    ),
+    256: (Tile(64, persistent=True), Tile(80, persistent=True), Tile(64)),
 }
 
 

@@ -6,7 +6,8 @@
 
 The regret of a choice is its time over the time of the best that was measured. Each time is the median of
 rounds in which all take turns, the L2 cache swept before every run, beside torch's attention by cuDNN and
-FlashAttention-2. A name is the warpgroups that multiply and the parts of the keys: "1/16".
+FlashAttention-2. A name is the number of warpgroups that multiply, "o" if they take turns, "p" if blocks are
+persistent, and into how many parts keys are divided: "2op", "1/16".
 """
 # mypy: disable-error-code="no-untyped-call,misc"
 
@@ -99,7 +100,17 @@ def computed(sizes: Sizes, causal: bool) -> tuple[Sizes, bool]:
 def tiles_of(sizes: Sizes) -> dict[str, Tile]:
     """Return the tiles and divisions that are measured, by their names."""
     every = [each for tile in undivided(sizes) for each in (tile, *divisions(sizes, tile))]
-    return {f"{tile.consumers}/{tile.parts}": tile for tile in every}
+    return {name_of(tile): tile for tile in every}
+
+
+def name_of(tile: Tile) -> str:
+    """Return how a record calls a tile.
+
+    >>> name_of(Tile(consumers=3, ordered=True, persistent=True)), name_of(Tile(consumers=1, parts=16))
+    ('3op', '1/16')
+    """
+    flags = "o" * tile.ordered + "p" * tile.persistent
+    return f"{tile.consumers}{flags}" + f"/{tile.parts}" * (tile.parts > 1)
 
 
 # measuring --------------------------------------------------------------------------------------------------

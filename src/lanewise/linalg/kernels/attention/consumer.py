@@ -196,10 +196,7 @@ class Consumer:
     @lw.device
     def store(self, Out, batch, head, query, sums, total) -> None:
         """Divide by the totals and store 64 rows by way of shared memory; rows that saw no key are zero."""
-        T, gathered = self.traits, results(self.traits)
-        if not T.in_place and (self.warp == 0) & lw.elect_one():
-            lw.tma.wait(0, read=True)  # the rows before have left
-        lw.barrier(1 + self.own, WARPGROUP)
+        T = self.traits
         shares = [lw.rcp(row_total) for row_total in total]
         divided = [sums[i] * shares[i // 2 % 2] for i in range(len(sums))]
         if T.causal:
@@ -207,20 +204,30 @@ class Consumer:
             divided = [
                 lw.where(nothing[i // 2 % 2], f32(0.0), quotient) for i, quotient in enumerate(divided)
             ]
-        for column in range(0, T.depth, 16):
+        for first in range(0, T.depth, T.result_columns):
+            self.store_columns(Out, (batch, head, query), first, divided[first // 2 :])
+
+    @lw.device
+    def store_columns(self, Out, place, first, values) -> None:
+        """Store the columns of results that are gathered at a time; this lane's values begin with theirs."""
+        T, gathered = self.traits, results(self.traits)
+        if not T.in_place and (self.warp == 0) & lw.elect_one():
+            lw.tma.wait(0, read=True)  # what was gathered before has left
+        lw.barrier(1 + self.own, WARPGROUP)
+        for column in range(0, T.result_columns, 16):
             at = column // 8 * 4
-            four = [lw.pack(divided[at + i], divided[at + i + 1], T.dtype) for i in range(0, 8, 2)]
+            four = [lw.pack(values[at + i], values[at + i + 1], T.dtype) for i in range(0, 8, 2)]
             panel, within = divmod(column, T.width)
-            place = gathered.ptr(
+            rows = gathered.ptr(
                 0, 0, self.warp * 16 + self.lane % 16, within + self.lane // 16 * 8, panel, self.own
             )
-            lw.stmatrix(place, four)
+            lw.stmatrix(rows, four)
         lw.fence_proxy_async()
         lw.barrier(1 + self.own, WARPGROUP)
         if (self.warp == 0) & lw.elect_one():
-            for panel in range(T.panels):
+            for panel in range(T.result_columns // T.width):
                 box = gathered[None, None, None, None, panel, self.own]
-                lw.tma.store(Out, (batch, head, query, panel * T.width), box)
+                lw.tma.store(Out, (*place, first + panel * T.width), box)
             lw.tma.commit()
 
     @lw.device

@@ -126,7 +126,7 @@ def launches_of(
     T = traits_of(sizes, dtype, causal, tile)
     blocks = -(-sizes.queries // T.tile.queries) * sizes.batch * sizes.heads
     if T.tile.persistent:
-        blocks = min(blocks, multiprocessors)
+        blocks = min(blocks, multiprocessors * T.blocks_at_once)
     arguments = (
         *operands, sizes.queries, sizes.keys, sizes.batch, sizes.heads, sizes.heads // sizes.key_heads, scale,
     )  # fmt: skip

@@ -13,20 +13,19 @@ from lanewise.linalg.kernels.attention.sizes import Sizes, Tile
 from lanewise.linalg.kernels.attention.traits import Traits
 from lanewise.linalg.planning.gpus import GPUS
 
-#: Keys of a tile by the size of a head; those of which the whole tiles are fewest take the least time.
-KEYS = {64: (128,), 96: (112,), 128: (128,), 256: (80, 64)}
-#: What a tile of keys costs beside its keys, in keys.
-_KEYS_OF_A_STEP = 18
-#: The tiles of more than 64 queries that were fastest on an H200, by the size of a head.
+#: Keys of a tile by the size of a head; heads of 256 have fewer keys in a tile up to `SHORT` keys.
+KEYS = {64: 128, 96: 112, 128: 128, 256: 80}
+SHORT, KEYS_OF_SHORT = 2048, {256: 64}
+#: The tiles of at most 64 queries, and how many queries may be computed by several of them.
+FEW, MOST_BY_FEW = (Tile(consumers=1), Tile(consumers=1, persistent=True)), 1024
+#: The tiles of more than 64 queries, by the size of a head.
 _BY_TURNS = Tile(ordered=True, persistent=True)
 MANY = {
-    64: (replace(_BY_TURNS, consumers=3), _BY_TURNS),
-    96: (replace(_BY_TURNS, consumers=3), _BY_TURNS),
+    64: (Tile(ordered=True), replace(_BY_TURNS, consumers=3), _BY_TURNS),
+    96: (Tile(ordered=True), replace(_BY_TURNS, consumers=3), _BY_TURNS),
     128: (Tile(persistent=True),),
     256: (Tile(persistent=True),),
 }
-#: The tile of at most 64 queries, and how many queries may be computed by several of it.
-FEW, MOST_BY_FEW = Tile(consumers=1), 1024
 HEAD_SIZES = tuple(KEYS)
 #: Into how many parts keys may be divided.
 PARTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
@@ -36,28 +35,28 @@ _MOST_WAVES = 4
 
 @dataclass(frozen=True)
 class Costs:
-    """What the model of time knows of a GPU, in microseconds: fitted to 634 attentions by 2 to 30 tiles and
+    """What the model of time knows of a GPU, in microseconds: fitted to 491 attentions by 2 to 30 tiles and
     divisions each (`benchmarks/attention_plans.py`)."""
 
     #: A block's time before its first step, by its consumers, and how much of it a tile takes that is loaded
     #: while the block finishes another.
-    begin: tuple[float, ...] = (2.95, 2.99, 3.72)
-    again: float = 0.31
+    begin: tuple[float, ...] = (2.95, 2.99, 3.85)
+    again: float = 0.358
     #: A step of 128 keys by the size of a head, for one consumer and more.
-    step_64: tuple[float, ...] = (0.75, 1.1, 1.32)
-    step_96: tuple[float, ...] = (0.93, 1.34, 1.7)
-    step_128: tuple[float, ...] = (1.02, 1.46)
-    step_256: tuple[float, ...] = (1.67, 2.69)
+    step_64: tuple[float, ...] = (0.748, 1.099, 1.332)
+    step_96: tuple[float, ...] = (0.919, 1.391, 1.689)
+    step_128: tuple[float, ...] = (1.034, 1.536)
+    step_256: tuple[float, ...] = (1.661, 2.571)
     #: How much longer steps take if two blocks share a multiprocessor.
-    shared: float = 1.79
+    shared: float = 1.662
     #: How much of the longest tile's time is left at the end, where there are more tiles than blocks at once.
-    tail: float = 0.56
+    tail: float = 0.559
     #: The launch that adds parts; MB of a microsecond from memory, and of parts' sums.
-    merge: float = 2.01
-    bandwidth: float = 4.69
-    bandwidth_of_sums: float = 3.22
+    merge: float = 1.901
+    bandwidth: float = 4.783
+    bandwidth_of_sums: float = 2.912
     #: How far computing and reading overlap: the exponent of the norm of both times.
-    overlap: float = 1.74
+    overlap: float = 1.729
 
     def step(self, depth: int, tile: Tile) -> float:
         """Return the time of a step of a tile."""
@@ -80,14 +79,17 @@ def tile_of(sizes: Sizes, causal: bool, batch_invariant: bool = False) -> Tile:
     """
     tried = undivided(sizes)
     if not batch_invariant:
-        tried += [divided for tile in tried for divided in divisions(sizes, tile)]
+        tried += dict.fromkeys(divided for tile in tried for divided in divisions(sizes, tile))
     return min(tried, key=lambda tile: microseconds(sizes, causal, tile))
 
 
 def undivided(sizes: Sizes) -> list[Tile]:
     """Return the tiles that an attention may be computed by whose blocks see all keys."""
-    keys = min(KEYS[sizes.depth], key=lambda count: -(-sizes.keys // count) * (count + _KEYS_OF_A_STEP))
-    tiles = [FEW] * (sizes.queries <= MOST_BY_FEW) + [*MANY[sizes.depth]] * (sizes.queries > FEW.queries)
+    keys = KEYS[sizes.depth]
+    if sizes.keys <= SHORT:
+        keys = KEYS_OF_SHORT.get(sizes.depth, keys)
+    tiles = [*FEW] * (sizes.queries <= MOST_BY_FEW)
+    tiles += [*MANY[sizes.depth]] * (sizes.queries > FEW[0].queries)
     return [replace(tile, keys=keys) for tile in tiles]
 
 
@@ -106,13 +108,16 @@ def microseconds(sizes: Sizes, causal: bool, tile: Tile, costs: Costs = H200) ->
     traits = Traits(bf16, sizes.depth, replace(tile, parts=1), divided=tile.parts > 1)
     waves = _tiles(sizes, tile) * tile.parts / (GPUS["sm_90a"].multiprocessors * traits.blocks_at_once)
     step = costs.step(sizes.depth, tile)
-    if traits.blocks_at_once == 2:
-        step *= 1 + (costs.shared - 1) * min(1.0, max(0.0, 2 * waves - 1))
+    if traits.blocks_at_once == 2 and waves > 0.5:
+        step *= costs.shared
     begin, steps = costs.begin[tile.consumers - 1], _steps(sizes, causal, tile)
     mean, longest = sum(steps) / len(steps), begin + max(steps) * step
     if tile.parts == 1 and waves > 1:
         again = costs.again if tile.persistent else 1.0
-        computing = waves * (again * begin + mean * step) + costs.tail * longest
+        if steps[0] == steps[-1]:
+            computing = (1 - again) * begin + ceil(waves) * (again * begin + mean * step)
+        else:
+            computing = waves * (again * begin + mean * step) + costs.tail * longest
     elif tile.parts == 1:
         computing = longest
     elif waves > 1:

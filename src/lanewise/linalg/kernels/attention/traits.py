@@ -91,10 +91,21 @@ class Traits:
         return 2 * self.tile.queries * self.depth
 
     @property
+    def _beside(self) -> int:
+        """Bytes of shared memory beside queries, keys and values."""
+        return SHARED_BYTES - self.query_bytes - self.stage_bytes
+
+    @property
     def in_place(self) -> bool:
         """Whether results are gathered in the place of the queries: no others are loaded while they are
-        stored, or there is no room beside them."""
-        return not self.tile.persistent or 2 * self.query_bytes + self.stage_bytes > SHARED_BYTES
+        stored, or there is not even room for half of them beside the queries."""
+        return not self.tile.persistent or 2 * self._beside < self.query_bytes
+
+    @property
+    def result_columns(self) -> int:
+        """Columns of results that are gathered at a time: half of them if there is no room for more."""
+        whole = self.in_place or self._beside >= self.query_bytes
+        return self.depth if whole else self.depth // 2
 
     @property
     def stage_bytes(self) -> int:
@@ -109,7 +120,7 @@ class Traits:
     @property
     def keys_offset(self) -> int:
         """Where the first stage of keys begins."""
-        return self.results_offset + self.query_bytes
+        return self.results_offset + 2 * self.tile.queries * self.result_columns
 
     @property
     def values_offset(self) -> int:
@@ -161,8 +172,8 @@ def along_keys(T: Traits) -> Array:
 
 
 def results(T: Traits) -> Array:
-    """Return results as TMA reads them: (1, 1, row, column of a panel, panel, consumer)."""
-    shape = (1, 1, ROWS, T.width, T.panels, T.tile.consumers)
+    """Return gathered results as TMA reads them: (1, 1, row, column of a panel, panel, consumer)."""
+    shape = (1, 1, ROWS, T.width, T.result_columns // T.width, T.tile.consumers)
     one = ROWS * T.width
     strides = (one, one, T.width, 1, T.tile.queries * T.width, one)
     return lw.dynamic_shared(T.dtype, Layout(shape, strides), swizzle=T.swizzle, offset=T.results_offset)
