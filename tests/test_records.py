@@ -7,10 +7,12 @@ and benchmarks; CONTRIBUTING.md says how to record anew.
 
 import json
 import math
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
+from lanewise.linalg.kernels.attention.plans import H200
 from lanewise.linalg.kernels.hopper.launches import is_promoted
 from lanewise.linalg.kernels.int4.packing import CHUNK
 from lanewise.linalg.kernels.int4.plans import Tile, tile_of
@@ -274,6 +276,20 @@ def test_docs_quote_the_recorded_speed_of_attention() -> None:
     assert f"{span(False, 'flash')} times as fast as FlashAttention-2" in text
     assert f"{span(True, 'cudnn')} times as fast as cuDNN's" in text
     assert f"{seen['host_microseconds']:.1f} µs of the host's time" in text
+
+
+def test_docs_quote_the_regret_of_dividing_keys() -> None:
+    spec = spec_from_file_location("attention_plans", ROOT / "benchmarks" / "attention_plans.py")
+    assert spec is not None and spec.loader is not None
+    plans = module_from_spec(spec)
+    spec.loader.exec_module(plans)
+    cases = plans.cases_of(record("h200_attention_plans")["attentions"])
+    found = sorted(plans.regrets(cases[1::2], H200))
+    middle, most = found[len(found) // 2], found[len(found) * 19 // 20]
+    said = f"{middle:.3f} in the median, {most:.2f} at the 95th percentile and {found[-1]:.2f} at most"
+    text = page("docs/attention.md")
+    assert f"fitted to {len(cases[::2])} attentions" in text
+    assert f"of {len(found)} others that were not in the fit, {said}" in text
 
 
 def test_docs_quote_the_recorded_speed_of_4_bit_weights() -> None:
