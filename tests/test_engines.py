@@ -36,6 +36,7 @@ def test_each_task_is_done_by_a_function_of_its_type() -> None:
     from lanewise.lang.trace.convert import dtype_call
     from lanewise.machine.analysis.fidelity import of_entry
     from lanewise.module_globals import Globals
+    from lanewise.providers import product_in_graph
     from lanewise.ptx.host_tensors import host_array
     from lanewise.ptx.sass_listing import listing
 
@@ -60,6 +61,7 @@ def test_each_task_is_done_by_a_function_of_its_type() -> None:
         done_by(engines.FRAGMENT_OF_REGISTERS, fragment_of_registers),
         done_by(engines.THREAD_SLICE, thread_slice),
         done_by(engines.NUMBER, dtype_call),
+        done_by(engines.PRODUCT_IN_GRAPH, product_in_graph),
     ]
     assert {id(task) for task in done} == {id(task) for task in TASKS.values()}
 

@@ -194,6 +194,8 @@ FRAGMENT_OF_REGISTERS: EntryPoint[Callable[[Any, object], object]] = EntryPoint(
 THREAD_SLICE: EntryPoint[Callable[[Any, object], object]] = EntryPoint("slice tiles")
 #: Inside a kernel: a number, or a traced value converted, in a format.
 NUMBER: EntryPoint[Callable[[Any, object], object]] = EntryPoint("number")
+#: Multiplies in a graph of torch.compile.
+PRODUCT_IN_GRAPH: EntryPoint[Callable[..., object]] = EntryPoint("multiply in a graph of torch.compile")
 
 
 class Drawn(Suggests):

@@ -32,6 +32,7 @@ _FUNCTIONS: dict[EntryPoint[Any], str] = {
     engines.FRAGMENT_OF_REGISTERS: "lanewise.lang.matrix.fragment.fragment_of_registers",
     engines.THREAD_SLICE: "lanewise.lang.tiles.partition.thread_slice",
     engines.NUMBER: "lanewise.lang.trace.convert.dtype_call",
+    engines.PRODUCT_IN_GRAPH: "lanewise.providers.product_in_graph",
 }
 
 
@@ -39,6 +40,13 @@ def _loading(path: str) -> Callable[[], Any]:
     """Return what imports a function and returns it."""
     module, _, name = path.rpartition(".")
     return lambda: getattr(import_module(module), name)
+
+
+def product_in_graph(*arrays: object, **keywords: object) -> object:
+    """Return a product by torch's operator; torch.compile, which traces this, follows an import statement."""
+    from lanewise.torch import matmul_in_graph
+
+    return matmul_in_graph(*arrays, **keywords)
 
 
 for _task, _path in _FUNCTIONS.items():

@@ -14,15 +14,20 @@ from warnings import warn
 
 from lanewise.errors import LanewiseError, shown
 from lanewise.hints import not_called
+from lanewise.linalg.attention import _operand, _require_fitting, _scale, axes_in_memory
 from lanewise.linalg.attention import attention as _attention_on_tensors
-from lanewise.linalg.attention import axes_in_memory
 from lanewise.linalg.matmul import matmul as _on_tensors
+from lanewise.linalg.matmul import require_product
+from lanewise.linalg.operands import view_without_memory
+from lanewise.linalg.options import Options
 from lanewise.linalg.types import activation_of, format_named, product_of, result_of
 from lanewise.tracebacks import short_traceback
 
 try:
     import torch
     from torch import Tensor
+    from torch._functorch.utils import enable_single_level_autograd_function
+    from torch.autograd import forward_ad
 except ImportError as error:
     raise ImportError("lanewise.torch needs PyTorch, 2.6 or newer: pip install torch") from error
 
@@ -48,6 +53,10 @@ _SCHEMA = ", ".join(f"{kind} {name}={usual}" for name, (kind, usual) in _ARGUMEN
 _LIBRARY.define(f"matmul(Tensor a, Tensor b, {_SCHEMA}) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
 _OPERATOR: Any = torch.ops.lanewise.matmul
 _NAME = "lanewise::matmul"
+#: Where operators compute; tensors of the others than the first are refused, with what to do instead.
+_BACKENDS = [
+    kind + device for kind in ("", "Sparse", "SparseCsr", "NestedTensor") for device in ("CPU", "CUDA")
+]
 #: Types whose products have gradients, and to which autocast converts.
 _DIFFERENTIABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _LOWERED = (torch.float16, torch.bfloat16, torch.float32)
@@ -113,11 +122,15 @@ def matmul(
 # what it computes -------------------------------------------------------------------------------------------
 
 
+def _keywords(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the operator's arguments as keywords of `lw.matmul`, whose beta is None without a residual."""
+    is_usual = given["residual"] is None and given["beta"] == 1
+    return {**given, "beta": None} if is_usual else given
+
+
 def _computed(a: Tensor, b: Tensor, *rest: object) -> Tensor:
     """Compute the operator on plain tensors."""
-    given = _named(rest)
-    if given["residual"] is None:
-        given["beta"] = None  # it scales the residual alone
+    given = _keywords(_named(rest))
     tensors = {"a": a, "b": b} | {name: given.pop(name) for name in _TENSORS}
     for name, tensor in tensors.items():
         if tensor is not None and tensor.requires_grad:
@@ -126,82 +139,189 @@ def _computed(a: Tensor, b: Tensor, *rest: object) -> Tensor:
     return product
 
 
-_LIBRARY.impl("matmul", _computed, "CPU")
-_LIBRARY.impl("matmul", _computed, "CUDA")
+for _backend in _BACKENDS:
+    _LIBRARY.impl("matmul", _computed, _backend)
 
 
-def _require_one_device(**tensors: Tensor | None) -> None:
-    """Raise an error if tensors lie on several devices: one that is on meta has no numbers."""
-    (first, one), *others = ((name, tensor.device) for name, tensor in tensors.items() if tensor is not None)
+def _views(**tensors: Tensor | None) -> dict[str, Any]:
+    """Return tensors without elements as the rules see operands; sizes may be symbols."""
+    given = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+    (first, one), *others = ((name, tensor.device) for name, tensor in given.items())
     for name, device in others:
-        if device != one:
+        if device != one and "meta" in (device.type, one.type):  # the rules know of no such device
             raise LanewiseError(f"{first} is on {one} and {name} on {device}: move them to one device")
+    views: dict[str, Any] = dict.fromkeys(tensors)
+    for name, tensor in given.items():
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        ordinal = (tensor.device.index or 0) if tensor.device.type == "cuda" else None
+        views[name] = view_without_memory(dtype, tensor.shape, tensor.stride(), ordinal, name)
+    return views
+
+
+def _examples(views: dict[str, Any]) -> dict[str, Any] | None:
+    """Return views with the sizes of the tensors that are traced; None while data decides a size.
+
+    Asking a symbol for its number guards nothing: the compiled operator holds the rules against other sizes.
+    """
+    examples = dict(views)
+    for name, view in views.items():
+        if view is None:
+            continue
+        sizes = [
+            size.node.hint if isinstance(size, torch.SymInt) else size for size in view.shape + view.strides
+        ]
+        if None in sizes:
+            return None
+        axes = len(view.shape)
+        examples[name] = view._replace(shape=tuple(sizes[:axes]), strides=tuple(sizes[axes:]))
+    return examples
 
 
 @torch.library.register_fake(_NAME, lib=_LIBRARY)
 def _fake(a: Tensor, b: Tensor, *rest: object) -> Tensor:
-    """Return a tensor of the result's shape and type without computing it."""
-    given = _named(rest)
-    _require_one_device(a=a, b=b, **{name: given[name] for name in _TENSORS})
-    if not a.ndim or not b.ndim:
-        raise LanewiseError("a product takes vectors, matrices and batches of matrices")
-    k_of_b = b.shape[-2] if b.ndim > 1 else b.shape[0]
-    torch._check(a.shape[-1] == k_of_b, lambda: f"a {tuple(a.shape)} and b {tuple(b.shape)} do not fit")
-    formats = [format_named(tensor.dtype, "dtype") for tensor in (a, b)]
-    product = product_of(*formats)
+    """Return a tensor of the result's shape and type; a call that the operator would refuse is refused."""
+    given = _keywords(_named(rest))
+    views = _views(a=a, b=b, **{name: given[name] for name in _TENSORS})
+    examples = _examples(views)
+    if examples is not None:
+        left, right, keywords = examples.pop("a"), examples.pop("b"), {**given, **examples}
+        require_product(left, right, Options(**keywords), on_cpu=a.device.type == "cpu")
+    left, right = views["a"], views["b"]
+    k_of_b = right.shape[-2:][0]
+    torch._check(left.shape[-1] == k_of_b, lambda: f"a {left.shape} and b {right.shape} do not fit")
     scaled = given["scale_a"] is not None or given["scale_b"] is not None
-    result = result_of(product, formats[0], None, given["out_dtype"], scaled)
-    activation_of(given["activation"])
-    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    shape = [*batch, *(a.shape[-2:-1] if a.ndim > 1 else ()), *(b.shape[-1:] if b.ndim > 1 else ())]
-    return a.new_empty(shape, dtype=getattr(torch, result.dtype_name))
+    product = product_of(left.format, right.format)
+    result = result_of(product, left.format, None, given["out_dtype"], scaled)
+    batch = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    rows, columns = left.shape[:-1][-1:], right.shape[1:][-1:]
+    return a.new_empty([*batch, *rows, *columns], dtype=getattr(torch, result.dtype_name))
 
 
 # gradients --------------------------------------------------------------------------------------------------
 
 
+def _differentiable(name: str, setup: Any, backward: Any, jvp: Any) -> None:
+    """Let gradients and tangents of an operator be computed by functions of an autograd.Function.
+
+    `torch.library.register_autograd` takes no `jvp`: tangents of forward mode would be zeros without a word.
+    The first input of the function, and so the first of all gradients and tangents, is not the operator's.
+    """
+    operator = getattr(torch.ops.lanewise, name).default
+
+    def below(keyset: Any, *inputs: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            return operator.redispatch(keyset & torch._C._after_autograd_keyset, *inputs)
+
+    def forward(called: tuple[Any, bool], *inputs: Any) -> Any:
+        keyset, of_gradients = called  # which the other levels of torch.func need as it was
+        with torch.set_grad_enabled(of_gradients), forward_ad._set_fwd_grad_enabled(True):
+            return below(keyset, *inputs)
+
+    def tangent(ctx: Any, *tangents: Any) -> Any:
+        with forward_ad._set_fwd_grad_enabled(True):
+            return jvp(ctx, *tangents)
+
+    methods = {"forward": forward, "setup_context": setup, "backward": backward, "jvp": tangent}
+    function: Any = type(
+        f"lanewise_{name}",
+        (torch.autograd.function._SingleLevelFunction,),  # the dispatcher itself goes through the levels
+        {method: staticmethod(value) for method, value in methods.items()},
+    )
+
+    def recorded(keyset: Any, *inputs: Any) -> Any:
+        of_gradients = torch.is_grad_enabled()
+        if not (of_gradients and torch._C._any_requires_grad(*inputs)) and not _may_have_tangents():
+            return below(keyset, *inputs)
+        with enable_single_level_autograd_function():
+            return function.apply((keyset, of_gradients), *inputs)
+
+    _LIBRARY.impl(name, recorded, "Autograd", with_keyset=True)
+
+
+def _may_have_tangents() -> bool:
+    """Return whether tensors may have tangents: in a dual level, under torch.func, in a trace of these."""
+    in_level, in_trace = forward_ad._current_level >= 0, torch._C._len_torch_dispatch_stack() > 0
+    return in_level or in_trace or bool(torch._C._are_functorch_transforms_active())
+
+
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    """Keep what the gradients need."""
-    a, b, *rest = inputs
+    """Keep what gradients and tangents need."""
+    _, a, b, *rest = inputs
     given = _named(rest)
     bias, residual = given["bias"], given["residual"]
-    activation = activation_of(given["activation"])
-    ctx.save_for_backward(a, b, bias if activation is not None else None)
-    ctx.shapes = [None if tensor is None else tensor.shape for tensor in (bias, residual)]
-    ctx.types = [None if tensor is None else tensor.dtype for tensor in (bias, residual)]
-    ctx.activation, ctx.beta = activation, given["beta"]
-    #: How products of the gradients are computed: as this one.
+    ctx.activation, ctx.beta = activation_of(given["activation"]), given["beta"]
+    saved = a, b, bias if ctx.activation is not None else None
+    ctx.save_for_backward(*saved)
+    ctx.save_for_forward(*saved)
+    ctx.set_materialize_grads(False)
+    ctx.shapes = [None if tensor is None else tensor.shape for tensor in (bias, residual, output)]
+    ctx.types = [None if tensor is None else tensor.dtype for tensor in (bias, residual, output)]
+    #: How products of gradients and tangents are computed: as this one.
     ctx.options = {name: given[name] for name in ("alpha", "precision", "batch_invariant", "arch")}
     ctx.scaled = given["scale_a"] is not None or given["scale_b"] is not None
 
 
-def _gradients(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-    """Return the gradients of all inputs: two products of this operator, and a third for an activation."""
-    a, b, bias = ctx.saved_tensors
+def _require_derivatives(ctx: Any, a: Tensor) -> torch.dtype:
+    """Return the type in which derivatives are summed; an error for a product that has none."""
     if ctx.scaled or a.dtype not in _DIFFERENTIABLE:
-        raise LanewiseError(f"products of {a.dtype} and products with scales have no gradients")
-    needed = dict(zip(("a", "b", *_ARGUMENTS), ctx.needs_input_grad, strict=False))
+        raise LanewiseError(
+            f"products of {a.dtype} and products with scales have no gradients and no forward-mode tangents"
+        )
+    return torch.float64 if a.dtype == torch.float64 else torch.float32
+
+
+def _gradients(ctx: Any, gradient: Tensor | None) -> tuple[Any, ...]:
+    """Return the gradients of all inputs: two products of this operator, and a third for an activation."""
+    if gradient is None:
+        return (None,) * len(ctx.needs_input_grad)
+    a, b, bias = ctx.saved_tensors
+    wide = _require_derivatives(ctx, a)
+    needed = dict(zip(("keyset", "a", "b", *_ARGUMENTS), ctx.needs_input_grad, strict=False))
     gradients: dict[str, Tensor | None] = {}
-    if ctx.shapes[1] is not None and needed["residual"]:
+    if needed.get("residual"):
         gradients["residual"] = (gradient * ctx.beta).to(ctx.types[1])
     inner = gradient
     if ctx.activation is not None:
-        wide = torch.float64 if a.dtype == torch.float64 else torch.float32
         before = _call(a, b, bias=bias, out_dtype=wide, **ctx.options)
         inner = _DERIVATIVES[ctx.activation](gradient.to(wide), before)
-    if ctx.shapes[0] is not None and needed["bias"]:
-        gradients["bias"] = _of_bias(inner, ctx.shapes[0], a.ndim == 1, b.ndim == 1).to(ctx.types[0])
-    of_a, of_b = _of_factors(ctx, a, b, inner.to(a.dtype))
-    return of_a, of_b, *(gradients.get(name) for name in _ARGUMENTS)
+    if needed.get("bias"):
+        matrix = _matrix(inner, a.ndim == 1, b.ndim == 1)
+        gradients["bias"] = matrix.sum_to_size(ctx.shapes[0]).to(ctx.types[0])
+    gradients["a"], gradients["b"] = _of_factors(ctx, a, b, inner.to(a.dtype), needed)
+    return tuple(gradients.get(name) for name in needed)
 
 
-def _of_bias(inner: Tensor, shape: Any, row: bool, column: bool) -> Tensor:
-    """Return the gradient of a bias: sums over what it was repeated along."""
-    matrix = inner.unsqueeze(-1) if column else inner
-    matrix = matrix.unsqueeze(-2) if row else matrix
-    if len(shape) == 2 and shape[1] == 1 and shape[0] != 1:
-        return matrix.sum_to_size(*matrix.shape[-2:]).sum(-1, keepdim=True)
-    return matrix.flatten(0, -2).sum(0).reshape(shape)
+def _tangent(ctx: Any, _: None, of_a: Tensor | None, of_b: Tensor | None, *rest: Any) -> Tensor:
+    """Return the tangent of the result: two products, and a third for an activation."""
+    saved: list[Any] = [
+        tensor if tensor is None else forward_ad.unpack_dual(tensor, level=0).primal
+        for tensor in ctx.saved_tensors
+    ]
+    a, b, bias = saved
+    wide = _require_derivatives(ctx, a)
+    given = _named(rest)
+
+    def product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
+        return _call(left, right, bias=bias, out_dtype=wide, **ctx.options)
+
+    tangent = a.new_zeros(ctx.shapes[2], dtype=wide)
+    if of_a is not None:
+        tangent = tangent + product(of_a, b)
+    if of_b is not None:
+        tangent = tangent + product(a, of_b)
+    if rest and rest[0] is not None:
+        tangent = _matrix(tangent, a.ndim == 1, b.ndim == 1).add(rest[0]).reshape(ctx.shapes[2])
+    if ctx.activation is not None:
+        tangent = _DERIVATIVES[ctx.activation](tangent, product(a, b, bias))
+    if given["residual"] is not None:
+        tangent = tangent + ctx.beta * given["residual"]
+    return tangent.to(ctx.types[2])
+
+
+def _matrix(result: Tensor, row: bool, column: bool) -> Tensor:
+    """Return a result as a matrix: that of a vector a has one row, that of a vector b one column."""
+    matrix = result.unsqueeze(-1) if column else result
+    return matrix.unsqueeze(-2) if row else matrix
 
 
 def _derivative_of_silu(gradient: Tensor, x: Tensor, sigmoid: Tensor) -> Tensor:
@@ -218,7 +338,9 @@ _DERIVATIVES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def _of_factors(ctx: Any, a: Tensor, b: Tensor, inner: Tensor) -> tuple[Tensor | None, Tensor | None]:
+def _of_factors(
+    ctx: Any, a: Tensor, b: Tensor, inner: Tensor, needed: dict[str, bool]
+) -> tuple[Tensor | None, Tensor | None]:
     """Return the gradients of A and B: inner · Bᵀ and Aᵀ · inner, summed over repeated matrices."""
 
     def product(left: Tensor, right: Tensor) -> Tensor:
@@ -226,21 +348,21 @@ def _of_factors(ctx: Any, a: Tensor, b: Tensor, inner: Tensor) -> tuple[Tensor |
 
     left = a.unsqueeze(0) if a.ndim == 1 else a
     right = b.unsqueeze(1) if b.ndim == 1 else b
-    matrix = inner.unsqueeze(-1) if b.ndim == 1 else inner
-    matrix = matrix.unsqueeze(-2) if a.ndim == 1 else matrix
+    matrix = _matrix(inner, a.ndim == 1, b.ndim == 1)
     of_a = of_b = None
-    if ctx.needs_input_grad[0]:
+    if needed["a"]:
         of_a = product(matrix, right.mT).sum_to_size(left.shape).reshape(a.shape)
-    if ctx.needs_input_grad[1]:
+    if needed["b"]:
         if right.ndim == 2 and left.ndim > 2:  # one product over all rows of the batch
-            of_b = product(left.flatten(0, -2).mT, matrix.flatten(0, -2))
+            rows = left.shape[:-1].numel()
+            of_b = product(left.reshape(rows, left.shape[-1]).mT, matrix.reshape(rows, matrix.shape[-1]))
         else:
             of_b = product(left.mT, matrix).sum_to_size(right.shape)
         of_b = of_b.reshape(b.shape)
     return of_a, of_b
 
 
-torch.library.register_autograd(_NAME, _gradients, setup_context=_setup, lib=_LIBRARY)
+_differentiable("matmul", _setup, _gradients, _tangent)
 
 
 # autocast and vmap ------------------------------------------------------------------------------------------
@@ -269,16 +391,39 @@ _LIBRARY.impl("matmul", _cast_for("cuda", "AutocastCUDA"), "AutocastCUDA")
 _LIBRARY.impl("matmul", _cast_for("cpu", "AutocastCPU"), "AutocastCPU")
 
 
+def _result_of_one(operator: Any, in_dims: Sequence[int | None], inputs: Sequence[Any]) -> Any:
+    """Return what one of the mapped calls returns, without elements; an error if it would be refused."""
+
+    def of_one(given: Any, axis: int | None) -> Any:
+        if not isinstance(given, Tensor):
+            return given
+        shape = [size for at, size in enumerate(given.shape) if at != axis]
+        return given.new_empty(shape, device="meta")
+
+    return operator(*(of_one(given, axis) for given, axis in zip(inputs, in_dims, strict=True)))
+
+
+def _one_by_one(size: int, in_dims: Sequence[int | None], inputs: Sequence[Any]) -> Tensor:
+    """Compute a batch of calls one by one: kernels have one bias and one scale for all matrices."""
+    return torch.stack([
+        _OPERATOR(*(
+            given if axis is None else given.select(axis, index).contiguous()
+            for given, axis in zip(inputs, in_dims, strict=True)
+        ))
+        for index in range(size)
+    ])  # fmt: skip
+
+
 @torch.library.register_vmap(_NAME, lib=_LIBRARY)
 def _mapped(info: Any, in_dims: Sequence[int | None], a: Tensor, b: Tensor, *rest: Any) -> tuple[Tensor, int]:
     """Compute a batch of calls at once: the mapped axis becomes the first of the batch."""
+    one = _result_of_one(_OPERATOR, in_dims, (a, b, *rest))
     given = _named(rest)
     residual, axes = given["residual"], dict(zip(("a", "b", *_ARGUMENTS), in_dims, strict=False))
     if any(axis is not None for name, axis in axes.items() if name not in ("a", "b", "residual")):
-        raise LanewiseError(
-            "torch.vmap of lanewise's product maps over a, b and residual, not over bias or scales: a bias "
-            "of each call may be a residual"
-        )
+        if not info.batch_size:
+            return a.new_empty((0, *one.shape), dtype=one.dtype), 0
+        return _one_by_one(info.batch_size, in_dims, (a, b, *rest)), 0
     mapped_a, mapped_b = in_dims[0] is not None, in_dims[1] is not None
     ranks = a.ndim - mapped_a, b.ndim - mapped_b
     row, column = ranks[0] == 1, ranks[1] == 1
@@ -351,12 +496,12 @@ def _fake_attention(
     q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None,
     batch_invariant: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Return a tensor of the result's shape and strides without computing it."""
-    _require_one_device(q=q, k=k, v=v)
-    torch._check(
-        q.ndim == k.ndim == v.ndim and k.shape == v.shape and q.shape[-1] == k.shape[-1],
-        lambda: f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)} do not fit",
-    )
+    """Return a tensor of the result's shape and strides; a call that attention would refuse is refused."""
+    examples = _examples(_views(q=q, k=k, v=v))
+    if examples is not None:
+        operands = [_operand(view, name) for name, view in examples.items()]
+        _require_fitting(*operands)
+        _scale(scale, operands[0].shape[-1])
     order = axes_in_memory(q.stride())
     made = q.new_empty([q.shape[axis] for axis in order])
     return made.permute([order.index(axis) for axis in range(q.ndim)])
@@ -367,19 +512,89 @@ def _fake_attention_lse(q: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     return _fake_attention(q, *rest), q.new_empty(q.shape[:-1], dtype=torch.float32)
 
 
-def _no_gradient(ctx: object, *gradients: Tensor) -> Any:
-    """Refuse a backward pass."""
+def _no_derivative(ctx: object, *given: Any) -> Any:
+    """Refuse a backward pass, and a tangent of forward mode."""
     raise LanewiseError(
-        "attention of lanewise has no gradient: call it under torch.no_grad(), or use "
-        "torch.nn.functional.scaled_dot_product_attention for training"
+        "attention of lanewise has no gradient and no forward-mode tangent: call it under torch.no_grad(), "
+        "or use torch.nn.functional.scaled_dot_product_attention for training, and for torch.func.jvp under "
+        "torch.nn.attention.sdpa_kernel(SDPBackend.MATH)"
     )
 
 
+def _attention_mapped_by(operator: Any) -> Callable[..., Any]:
+    """Return what computes a batch of calls at once: the mapped axis is one of the batch, or of heads."""
+
+    def mapped(info: Any, in_dims: Sequence[int | None], *inputs: Any) -> tuple[Any, Any]:
+        tensors = [
+            given.expand(info.batch_size, *given.shape) if axis is None else given.movedim(axis, 0)
+            for given, axis in zip(inputs[:3], in_dims[:3], strict=True)
+        ]
+        _result_of_one(operator, in_dims, inputs)
+        whole = tensors[0].shape[:2] if tensors[0].ndim > 4 else tensors[0].shape[:1]
+        joined = [given.flatten(0, 1) if given.ndim > 4 else given for given in tensors]
+        results = operator(*joined, *inputs[3:])
+        if isinstance(results, Tensor):
+            return results.unflatten(0, whole), 0
+        return tuple(result.unflatten(0, whole) for result in results), (0, 0)
+
+    return mapped
+
+
 for _name, _of_shapes in (("attention", _fake_attention), ("attention_lse", _fake_attention_lse)):
-    for _key in ("CPU", "CUDA"):
-        _LIBRARY.impl(_name, _attention_on(_name == "attention_lse"), _key)
+    for _backend in _BACKENDS:
+        _LIBRARY.impl(_name, _attention_on(_name == "attention_lse"), _backend)
     torch.library.register_fake(f"lanewise::{_name}", _of_shapes, lib=_LIBRARY)
-    torch.library.register_autograd(f"lanewise::{_name}", _no_gradient, lib=_LIBRARY)
+    _differentiable(_name, lambda ctx, inputs, output: None, _no_derivative, _no_derivative)
+    _mapping = _attention_mapped_by(getattr(torch.ops.lanewise, _name))
+    torch.library.register_vmap(f"lanewise::{_name}", _mapping, lib=_LIBRARY)
+
+
+# graphs of torch.compile ------------------------------------------------------------------------------------
+
+
+def _in_graph(function: Callable[..., Any], *arrays: Any, **keywords: Any) -> Any:
+    """Call an operator in place of `lw.matmul` or `lw.attention`: torch.compile traces this."""
+    name, taken = function.__name__, function.__kwdefaults__ or {}
+    given = {keyword: value for keyword, value in keywords.items() if value is not None}
+    for array in arrays:
+        if not isinstance(array, Tensor):
+            raise LanewiseError(
+                f"lw.{name} in a graph of torch.compile takes torch's tensors, not {type(array).__name__}: "
+                "let the graph end there, without fullgraph=True"
+            )
+    for keyword in given:
+        if keyword not in taken:
+            raise LanewiseError(
+                f"lw.{name} in a graph of torch.compile is lanewise.torch.{name}, which has no {keyword}=: "
+                "leave it out, or let the graph end there, without fullgraph=True"
+            )
+    with torch.autocast(arrays[0].device.type, enabled=False):  # which lw.matmul does not follow
+        return function(*arrays, **given)
+
+
+def matmul_in_graph(a: Any, b: Any, **keywords: Any) -> Any:
+    """Return what `lw.matmul` does, by the operator."""
+    return _in_graph(matmul, a, b, **keywords)
+
+
+def _attention_in_graph(q: Any, k: Any, v: Any, **keywords: Any) -> Any:
+    """Return what `lw.attention` does, by the operator."""
+    return _in_graph(attention, q, k, v, **keywords)
+
+
+def _leave_uncompiled(function: Any) -> None:
+    """Let torch.compile run a function that ends a graph as it is, and all that it calls."""
+    try:
+        from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
+    except ImportError:  # before torch 2.7
+        return
+    skip = _FrameAction.SKIP
+    set_code_exec_strategy(function.__code__, _FrameExecStrategy(skip, skip))
+
+
+_leave_uncompiled(_on_tensors)
+_leave_uncompiled(_attention_on_tensors)
+_attention_on_tensors.__dict__["_torchdynamo_inline"] = _attention_in_graph
 
 
 # modules ----------------------------------------------------------------------------------------------------

@@ -174,7 +174,7 @@ def test_torch_has_it_as_an_operator() -> None:
         assert [(each.shape, each.stride(), each.dtype) for each in made] == [
             (each.shape, each.stride(), each.dtype) for each in (out, lse)
         ]
-        with pytest.raises(RuntimeError, match="do not fit"):
+        with pytest.raises(lw.LanewiseError, match="must have the same shape"):
             lt.attention(fakes[0], fakes[1], fakes[2][:, :, :3])
 
 

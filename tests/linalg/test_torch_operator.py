@@ -132,6 +132,281 @@ def test_vmap(shapes: Any, axes: Any) -> None:
     torch.testing.assert_close(found, torch.vmap(torch.matmul, in_dims=axes)(a, b))
 
 
+def test_tangents_of_forward_mode_are_those_of_torch() -> None:
+    """`torch.library.register_autograd` alone drops tangents without a word."""
+    functional, jvp = torch.nn.functional, torch.func.jvp
+    values = tuple(numbers(*shape, grad=False) for shape in ((3, 4), (4, 2), (2,), (3, 2)))
+    tangents = tuple(value + 1 for value in values)
+
+    def own(a: Any, b: Any, bias: Any, residual: Any) -> Any:
+        return lt.matmul(a, b, bias=bias, activation="gelu", residual=residual, alpha=0.5, beta=2.0)
+
+    def of_torch(a: Any, b: Any, bias: Any, residual: Any) -> Any:
+        return functional.gelu(0.5 * (a @ b) + bias) + 2 * residual
+
+    def all_of(function: Any) -> list[Any]:
+        every = (0, 1, 2, 3)
+        twice = jvp(lambda *given: jvp(function, given, tangents)[1], values, tangents)
+        summed = lambda *given: function(*given).sin().sum()  # noqa: E731
+        with torch.autograd.forward_ad.dual_level():
+            duals = map(torch.autograd.forward_ad.make_dual, values, tangents)
+            dual = torch.autograd.forward_ad.unpack_dual(function(*duals)).tangent
+        hessians = torch.func.hessian(summed, every)(*values)
+        return [
+            *jvp(function, values, tangents), *twice, dual, *torch.func.jacfwd(function, every)(*values),
+            *(part for row in hessians for part in row),
+        ]  # fmt: skip
+
+    for one, other in zip(all_of(own), all_of(of_torch), strict=True):
+        torch.testing.assert_close(one, other, atol=2e-4, rtol=1e-3)
+    layer = lt.Linear(4, 2)
+    found = jvp(layer, values[:1], tangents[:1])
+    torch.testing.assert_close(
+        found, jvp(lambda x: x @ layer.weight.T + layer.bias, values[:1], tangents[:1])
+    )
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [((3, 4), (4, 2), (3, 1)), ((4,), (4, 2), (2,)), ((3, 4), (4,), (3, 1)), ((4,), (4,), (1,)),
+     ((2, 1, 3, 4), (5, 4, 2), (1, 2))],
+)  # fmt: skip
+def test_derivatives_of_all_shapes(shapes: Any) -> None:
+    """Forward and backward, one by one and in batches, with vectors, and a bias of rows or columns."""
+    given = tuple(numbers(*shape, dtype=torch.float64) for shape in shapes)
+
+    def fused(a: Any, b: Any, bias: Any) -> Any:
+        return lt.matmul(a, b, bias=bias, activation="relu")
+
+    batched = dict.fromkeys(("check_batched_grad", "check_batched_forward_grad"), True)
+    assert torch.autograd.gradcheck(fused, given, check_forward_ad=True, **batched)
+
+
+def test_derivatives_that_there_are_not_are_refused() -> None:
+    q = numbers(3, 64, grad=False, dtype=torch.float16)
+    for whole in (False, True):
+
+        def attend(q: Any, whole: bool = whole) -> Any:
+            return lt.attention(q, q, q, return_lse=whole)
+
+        with pytest.raises(lw.LanewiseError, match="has no gradient and no forward-mode tangent"):
+            torch.func.jvp(attend, (q,), (q,))
+    with pytest.raises(lw.LanewiseError, match="has no gradient"):
+        torch.func.grad(lambda q: lt.attention(q, q, q).sum())(q)
+    a, b, scale = q.to(torch.float8_e4m3fn), q.T.to(torch.float8_e4m3fn), torch.ones(3, 1)
+    with pytest.raises(lw.LanewiseError, match="products with scales have no gradients and no forward-mode"):
+        torch.func.jvp(lambda scale: lt.matmul(a, b, scale_a=scale), (scale,), (scale,))
+
+
+def test_gradients_under_torch_func() -> None:
+    """Levels nest; a level that records none leaves the others alone."""
+    b, bias, batch = numbers(4, 2, grad=False), numbers(2, grad=False), numbers(5, 3, 4, grad=False)
+
+    def both(product: Any) -> list[Any]:
+        def loss(x: Any) -> Any:
+            with torch.no_grad():
+                constant = product(x)
+            return (constant * product(x)).sum()
+
+        grad = torch.func.grad
+        return [
+            torch.vmap(grad(loss))(batch), grad(lambda x: grad(loss)(x).sum())(batch[0]),
+            torch.func.jacrev(product)(batch[0]), grad(lambda x: torch.vmap(product)(x).sum())(batch),
+        ]  # fmt: skip
+
+    own = both(lambda x: lt.matmul(x, b, bias=bias, activation="sigmoid"))
+    for one, other in zip(own, both(lambda x: torch.sigmoid(x @ b + bias)), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_vmap_over_a_bias_and_scales() -> None:
+    a, b = numbers(3, 4, grad=False), numbers(4, 2, grad=False)
+
+    def fused(bias: Any) -> Any:
+        return lt.matmul(a, b, bias=bias, activation="gelu")
+
+    for biases in (numbers(2, 5, grad=False), numbers(1, 2, 5, grad=False), numbers(3, 1, 5, grad=False)):
+        found = torch.vmap(fused, in_dims=-1)(biases)
+        assert torch.equal(found, torch.stack([fused(biases[..., i].contiguous()) for i in range(5)]))
+        assert torch.vmap(fused, in_dims=-1)(biases[..., :0]).shape == (0, 3, 2)
+    torch.func.jacfwd(fused)(numbers(2, grad=False))
+    a, b, scales = a.to(torch.int8), b.to(torch.int8), numbers(5, 3, 1, grad=False)
+
+    def scaled(scale: Any) -> Any:
+        return lt.matmul(a, b, scale_a=scale, out_dtype=torch.float32)
+
+    assert torch.equal(torch.vmap(scaled)(scales), torch.stack([scaled(scale) for scale in scales]))
+
+
+def test_a_call_that_is_refused_alone_is_refused_under_vmap() -> None:
+    """Of vectors of numbers the batch would be taken for an axis of the product."""
+    for axes, shapes in (((0, None), ((3,), (1, 2))), ((0, 0), ((3,), (3, 4, 2))), ((0, None), ((3, 1), ()))):
+        with pytest.raises(lw.LanewiseError, match="has no axes"):
+            torch.vmap(lt.matmul, in_dims=axes)(*(numbers(*shape, grad=False) for shape in shapes))
+    a, b, residual = (numbers(*shape, grad=False) for shape in ((5, 3, 4), (4, 2), (5, 2)))
+    with pytest.raises(lw.LanewiseError, match=r"residual has shape \(2,\); the result has \(3, 2\)"):
+        torch.vmap(lambda a, residual: lt.matmul(a, b, residual=residual))(a, residual)
+    rows = numbers(3, 64, grad=False, dtype=torch.float16)
+    with pytest.raises(lw.LanewiseError, match=r"q has shape \(64,\)"):
+        torch.vmap(lt.attention)(rows, rows, rows)
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 2, 3, 64), (2, 2, 3, 64), (2, 3, 64)])
+def test_vmap_of_attention(shape: Any) -> None:
+    q = numbers(*shape, grad=False, dtype=torch.float16)
+
+    def attend(q: Any, k: Any) -> Any:
+        return lt.attention(q, k, k, return_lse=True)
+
+    for one, other in zip(
+        torch.vmap(attend, in_dims=(0, None))(q, q[1]), zip(*(attend(each, q[1]) for each in q), strict=True),
+        strict=True,
+    ):  # fmt: skip
+        assert torch.equal(one, torch.stack(other))
+
+
+def _refused_products() -> list[Any]:
+    """Calls of the operator, one wrong in each rule, and some that are right."""
+
+    def ones(*shape: int, dtype: Any = torch.float16) -> Any:
+        return torch.ones(shape, dtype=dtype)
+
+    a, b, int8, small = ones(3, 4), ones(4, 2), torch.int8, torch.float8_e4m3fn
+    return [
+        (a, b, ones(2), "relu", ones(3, 2)), (a, b.T), (a, ones(5, 2)), (ones(), b), (a, b.float()),
+        (a.bool(), b.bool()), (ones(2, 3, 4), ones(3, 4, 2)), (a, b, ones(3)), (a, b, ones(2, 2)[:, 0]),
+        (a, b, ones(2, dtype=int8)), (a, b, None, "swoosh"), (a, b, None, None, ones(2)),
+        (a, b, None, None, ones(3, 2, dtype=torch.float64)), (a, b, None, None, None, 1.0, 2.0),
+        (a, b, None, None, None, 1.0, 1.0, ones(3, 1, dtype=torch.float32)),
+        (a, b, None, None, None, 1.0, 1.0, None, None, torch.int32),
+        (a, b, None, None, None, 1.0, 1.0, None, None, None, "tf32"),
+        (a, b, None, None, None, 1.0, 1.0, None, None, None, None, False, "sm_35"),
+        (a.to(int8), b.to(int8), ones(2)), (a.to(int8), b.to(int8)), (a.double(), b.double(), None, "gelu"),
+        (a.to(small), b.to(small), None, None, None, 1.0, 1.0, ones(3, 2, dtype=torch.float32)),
+        (a.to(small), b.to(small), None, None, None, 1.0, 1.0, ones(3, 1, dtype=torch.float32)),
+    ]  # fmt: skip
+
+
+def _refused_attentions() -> list[Any]:
+    """Calls of attention, one wrong in each rule, and one that is right."""
+    q = torch.ones(2, 4, 3, 64, dtype=torch.float16)
+    return [
+        (q, q, q), (q.float(),) * 3, (q, q.bfloat16(), q), (q[..., :32],) * 3, (q, q[0], q[0]),
+        (q, q, q[:, :, :2]), (q, q[:, :3], q[:, :3]), (q, q[:1], q[:1]), (q[0, 0, 0],) * 3, (q[None],) * 3,
+        (q, q, q, False, -1.0), (q, q, q, False, float("nan")),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["matmul", "attention", "attention_lse"])
+def test_a_trace_refuses_what_a_call_refuses(name: str) -> None:
+    """In the same words: shapes, types and epilogues are known before there are numbers."""
+    from torch._subclasses import FakeTensorMode
+
+    operator = getattr(torch.ops.lanewise, name)
+
+    def said(given: Any, mode: Any = None) -> Any:
+        def moved(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor) or mode is None:
+                return value
+            return mode(value)
+
+        try:
+            results = operator(*map(moved, given))
+        except lw.LanewiseError as error:
+            return str(error)
+        results = results if isinstance(results, tuple) else (results,)
+        return [(result.shape, result.dtype, result.stride()) for result in results]
+
+    def meta(tensor: Any) -> Any:
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+    calls = _refused_products() if name == "matmul" else _refused_attentions()
+    answers = [said(given) for given in calls]
+    assert sum(isinstance(answer, str) for answer in answers) == len(calls) - (3 if name == "matmul" else 1)
+    for given, answer in zip(calls, answers, strict=True):
+        with FakeTensorMode() as fakes:
+            assert said(given, fakes.from_tensor) == answer
+        if "sm_35" not in given:
+            assert said(given, meta) == answer
+
+
+def test_traces_with_symbols_look_at_no_size_twice() -> None:
+    """A rule that is looked up adds no guard: one graph serves all sizes, also those that data decides."""
+    from torch._dynamo.testing import CompileCounter
+
+    counter = CompileCounter()
+    b, bias = numbers(16, 8, grad=False), numbers(8, grad=False)
+
+    def model(a: Any) -> Any:
+        return lt.matmul(a, b, bias=bias, activation="gelu")
+
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend=counter)
+    for rows in (5, 7, 9):
+        a = numbers(2, rows, 16, grad=False)
+        assert torch.equal(compiled(a), model(a))
+    assert counter.frame_count == 1
+    with pytest.raises(Exception, match="they must agree"):
+        torch.compile(model, fullgraph=True, dynamic=True, backend="eager")(numbers(2, 5, 17, grad=False))
+
+    def chosen(a: Any) -> Any:
+        return lt.matmul(a[a[:, 0].nonzero()[:, 0]], b)
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        a = torch.ones(6, 16)
+        assert torch.equal(torch.compile(chosen, fullgraph=True, backend="aot_eager")(a), chosen(a))
+
+
+def test_lanewises_own_functions_in_graphs() -> None:
+    """`lw.matmul` and `lw.attention` are operators there; what no operator takes ends the graph."""
+    a, b = numbers(3, 4, grad=False, dtype=torch.float16), numbers(4, 2, grad=False, dtype=torch.float16)
+    q = numbers(3, 64, grad=False, dtype=torch.float16)
+    weight = lw.quantize(numbers(64, 64, grad=False, dtype=torch.float16))
+
+    def fused(a: Any, b: Any, q: Any) -> Any:
+        return lw.matmul(a=a, b=b, activation="relu", bias=None) * 2, lw.attention(q, q, q) * 2
+
+    compiled = torch.compile(fused, fullgraph=True, backend="eager")
+    assert all(map(torch.equal, compiled(a, b, q), fused(a, b, q)))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert compiled(a, b, q)[0].dtype == torch.float16
+
+    def written(a: Any, b: Any) -> Any:
+        return lw.matmul(a + 0, b, out=torch.empty(3, 2, dtype=torch.float16)) * 2
+
+    def quantized(x: Any, _: Any) -> Any:
+        return lw.matmul(x + 0, weight) * 2
+
+    for function, given, said in (
+        (written, (a, b), r"is lanewise\.torch\.matmul, which has no out=: leave it out"),
+        (quantized, (q, q), "takes torch's tensors, not QuantizedMatrix: let the graph end there"),
+    ):
+        assert torch.equal(torch.compile(function, backend="eager")(*given), function(*given))
+        torch._dynamo.reset()
+        with pytest.raises(torch._dynamo.exc.Unsupported, match=said):
+            torch.compile(function, fullgraph=True, backend="eager")(*given)
+
+
+@only_with_everything
+def test_graphs_need_no_import_of_lanewise_torch() -> None:
+    code = """
+        import torch, lanewise as lw
+        a, b = torch.randn(3, 4), torch.randn(4, 2)
+        found = torch.compile(lambda a, b: lw.matmul(a, b) * 2, fullgraph=True, backend="eager")(a, b)
+        assert torch.equal(found, lw.matmul(a, b) * 2)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+
+
+def test_tensors_that_are_no_memory_are_refused() -> None:
+    dense, b = numbers(4, 4, grad=False), numbers(4, 2)
+    with pytest.raises(lw.LanewiseError, match=r"a has layout torch\.sparse_coo.*pass a\.to_dense\(\)"):
+        lt.matmul(dense.to_sparse(), b)
+    with pytest.raises(lw.LanewiseError, match="a is a nested tensor"):
+        lt.matmul(torch.nested.nested_tensor([dense, dense]), b)
+    with pytest.raises(lw.LanewiseError, match="beta= scales a matrix that is added"):
+        lt.matmul(dense, b, beta=2.0)
+
+
 def test_patched_models_multiply_by_lanewise() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
     x = numbers(3, 16)
@@ -340,6 +615,18 @@ def test_the_operator_computes_as_a_b200() -> None:
     scaled = lt.matmul(left.values, right.values, scale_a=left.scales, scale_b=right.scales, arch="sm_100a")
     assert scaled.dtype == torch.bfloat16
     assert torch.equal(scaled, lw.matmul(left, right, arch="sm_100a"))
+
+
+def test_pairs_of_float4_are_counted_in_traces() -> None:
+    pairs = torch.zeros(3, 16, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+    scale = torch.ones(3, 2).to(torch.float8_e4m3fn)
+
+    def product(pairs: Any, scale: Any) -> Any:
+        return lt.matmul(pairs, pairs.T, scale_a=scale, scale_b=scale.T, arch="sm_100a")
+
+    assert torch.equal(
+        torch.compile(product, fullgraph=True, backend="eager")(pairs, scale), product(pairs, scale)
+    )
 
 
 def test_pairs_of_float4_are_unpacked() -> None:

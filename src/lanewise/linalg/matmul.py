@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar, cast
 
+from lanewise import engines
 from lanewise.errors import LanewiseError
 from lanewise.hints import too_many_arguments
 from lanewise.linalg.arrays import Array, Scale
@@ -14,7 +15,7 @@ from lanewise.linalg.block_scaling import BlockScaledMatrix, SwizzledScales
 from lanewise.linalg.epilogue_function import EpilogueFunction
 from lanewise.linalg.int4_matmul import product as int4_product
 from lanewise.linalg.launch.known_calls import NATIVE_CALLS, known_call, repeated
-from lanewise.linalg.operands import note_written, of_library, with_items
+from lanewise.linalg.operands import View, note_written, of_library, with_items
 from lanewise.linalg.options import Options, options_of, require_keywords
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import planned_arch
@@ -164,6 +165,16 @@ def product(a: object, b: object, options: Options) -> Any:
     return of_library(request.a, a, request.result) if options.out is None else options.out
 
 
+def require_product(a: View, b: View, options: Options, on_cpu: bool) -> None:
+    """Raise an error for a call that `matmul` refuses; its arrays need no memory."""
+    request = request_of(a, b, options, empty_result=False)
+    if options.arch is not None:
+        planned_arch(options.arch)
+    problem = request.problem
+    if on_cpu and problem is not None and not any(scattered(problem)):
+        _plan(problem, options)
+
+
 #: The libraries whose scattered arrays in host memory are copied.
 _COPIED_IN_HOST = ("numpy", "torch")
 
@@ -264,6 +275,10 @@ def _unwrapped(a: object, b: object, options: Options) -> tuple[Any, Any, Option
         b.values if isinstance(b, BlockScaledMatrix) else b,
         options,
     )
+
+
+#: What torch.compile traces in place of `matmul`: an operator.
+matmul.__dict__["_torchdynamo_inline"] = engines.PRODUCT_IN_GRAPH.function
 
 
 # plans ------------------------------------------------------------------------------------------------------

@@ -60,6 +60,8 @@ def view_of(value: object, name: str) -> View:
     ((4, 3), (6, 2), <f16>)
     """
     if value is None or isinstance(value, bool | int | float | complex | str | bytes | list | tuple | dict):
+        if type(value) is View:
+            return value
         mend = "; np.array(…, np.float32) makes one" if isinstance(value, list | tuple) else ""
         raise LanewiseError(
             f"{name} must be an array of NumPy, torch, CuPy, or one with DLPack, not "
@@ -156,17 +158,37 @@ def _pairs_view(torch: Any, tensor: Any, name: str) -> View:
 
     The elements of a pair are neighbours along the axis whose steps are 1, the first in the low bits.
     """
-    if tensor.is_cuda:
-        raise LanewiseError(f"{name} is float4_e2m1fn_x2 on a GPU, which lw.matmul takes in host memory only")
-    axes = [axis for axis, step in enumerate(tensor.stride()) if step == 1]
-    if not axes:
-        raise LanewiseError(f"{name} is float4_e2m1fn_x2 and contiguous along no axis: pass a copy of it")
-    axis = axes[-1]
+    axis = _axis_of_pairs(tensor.stride(), tensor.is_cuda, name)
     words = tensor.view(torch.uint8).numpy()
     pairs = np.stack([words & 15, words >> 4], axis=axis + 1)
     shape = (*words.shape[:axis], 2 * words.shape[axis], *words.shape[axis + 1 :])
     fp4 = _format("float4_e2m1fn", name)
     return _numpy_view(fp4.from_bits(pairs.reshape(shape)), name, "torch")
+
+
+def _axis_of_pairs(strides: Sequence[int], on_gpu: bool, name: str) -> int:
+    """Return the axis along which the two elements of torch's pairs of e2m1 are neighbours."""
+    if on_gpu:
+        raise LanewiseError(f"{name} is float4_e2m1fn_x2 on a GPU, which lw.matmul takes in host memory only")
+    axes = [axis for axis, step in enumerate(strides) if step == 1]
+    if not axes:
+        raise LanewiseError(f"{name} is float4_e2m1fn_x2 and contiguous along no axis: pass a copy of it")
+    return axes[-1]
+
+
+def view_without_memory(
+    dtype: str, shape: Sequence[int], strides: Sequence[int], device: int | None, name: str
+) -> View:
+    """Return the view of a torch tensor of which nothing but this is known, for rules: it has no elements.
+
+    >>> view_without_memory("bfloat16", (8, 16), (16, 1), None, "a")[:3]
+    ((8, 16), (16, 1), <bf16>)
+    """
+    if dtype == "float4_e2m1fn_x2":
+        axis = _axis_of_pairs(strides, device is not None, name)
+        shape = [2 * size if axis == at else size for at, size in enumerate(shape)]
+        dtype, strides = "float4_e2m1fn", packed_strides(shape)
+    return View(tuple(shape), tuple(strides), _format(dtype, name), 0, "torch", device, None)
 
 
 @cache
