@@ -18,6 +18,7 @@ from lanewise.benchmarking import Timing, benchmark
 from lanewise.errors import LanewiseError
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.lang.frontend.launching import ConfiguredKernel
+from lanewise.lang.frontend.structs import leaves
 from lanewise.lang.trace.errors import KernelError
 from lanewise.tracebacks import short_traceback
 
@@ -92,7 +93,7 @@ class AutotunedLaunch:
         self, configuration: Configuration, args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> ConfiguredKernel:
         """Return the kernel with the grid and block of a configuration."""
-        names = [parameter.name for parameter in self.tuned.kernel.parameters]
+        names = [parameter.name for parameter in self.tuned.kernel.signature]
         known = {**dict(zip(names, args, strict=False)), **kwargs, **configuration}
         return self.tuned.kernel[tuple(_evaluated(size, known) for size in self.shape)]
 
@@ -104,7 +105,7 @@ class AutotunedLaunch:
         if measure is benchmark:
             device = "cpu" if _where(args) == "cpu" else None
             measure = partial(benchmark, stream=kwargs.get("stream") or 0, device=device)
-        with _restored(*args, *kwargs.values()):
+        with _restored(leaves((*args, *kwargs.values()))):
             for configuration in _with_progress(tuned.configurations, tuned.kernel.name):
                 outcome: Timing | Exception
                 try:
@@ -219,6 +220,9 @@ def _key(value: object) -> str:
     shape = getattr(value, "shape", None)
     if shape is not None:
         return f"{tuple(shape)}:{getattr(value, 'dtype', '')}"
+    fields = [_key(leaf) for leaf in leaves(value) if leaf is not value]
+    if fields:
+        return f"({', '.join(fields)})"
     return type(value).__name__ if isinstance(value, float) else repr(value)
 
 
@@ -226,7 +230,7 @@ def _where(args: tuple[object, ...]) -> str:
     """Return what runs the launch: the name of a GPU, or the CPU."""
     from lanewise import gpu
 
-    if gpu.available() and gpu.any_on_gpu(args):
+    if gpu.available() and gpu.any_on_gpu(list(leaves(args))):
         return str(gpu.devices()[0].name)
     return "cpu"
 
@@ -256,7 +260,7 @@ def _with_progress(configurations: list[Configuration], name: str) -> Iterator[C
 
 
 @contextmanager
-def _restored(*arguments: Any) -> Iterator[None]:
+def _restored(arguments: Iterable[Any]) -> Iterator[None]:
     """Keep the contents of arrays, which trial launches change, and put them back."""
     kept = [(argument, _copy(argument)) for argument in arguments if getattr(argument, "shape", None)]
     try:

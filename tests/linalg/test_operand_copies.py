@@ -107,14 +107,14 @@ def test_both_operands_in_one_launch() -> None:
     assert np.array_equal(second.reshape(33, other.padded)[:, :70], turned[0].T)
     kernel = kernels.copying(one.kind, other.kind)
     configured = kernel[one.blocks + other.blocks, kernels.THREADS]
-    assert lw.check(configured, *jobs[0][1], *jobs[1][1], one.blocks).ok
+    assert lw.check(configured, jobs[0][1], jobs[1][1], one.blocks).ok
 
 
 def test_many_chunks_are_counted_with_64_bits() -> None:
     """The kernel for arrays of more than 2³¹ chunks gives the same."""
     source = random_lines((9, 600, 601, 1), np.uint16, 1)
     copy, arguments, found = copy_of(source, bf16)
-    kernels.copying(copy.kind._replace(wide=True))[copy.blocks, kernels.THREADS](*arguments)
+    kernels.copying(copy.kind._replace(wide=True))[copy.blocks, kernels.THREADS](arguments)
     assert np.array_equal(found.view(np.uint16).reshape(9, copy.padded)[:, :600], source[0])
 
 

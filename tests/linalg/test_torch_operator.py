@@ -147,7 +147,10 @@ def test_tangents_of_forward_mode_are_those_of_torch() -> None:
     def all_of(function: Any) -> list[Any]:
         every = (0, 1, 2, 3)
         twice = jvp(lambda *given: jvp(function, given, tangents)[1], values, tangents)
-        summed = lambda *given: function(*given).sin().sum()  # noqa: E731
+
+        def summed(*given: Any) -> Any:
+            return function(*given).sin().sum()
+
         with torch.autograd.forward_ad.dual_level():
             duals = map(torch.autograd.forward_ad.make_dual, values, tangents)
             dual = torch.autograd.forward_ad.unpack_dual(function(*duals)).tangent

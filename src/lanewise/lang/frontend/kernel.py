@@ -16,7 +16,7 @@ from lanewise.engines import SHOW_HTML
 from lanewise.hints import called, instead_of_attribute
 from lanewise.isa import find_arch
 from lanewise.lang.frontend.launching import BlockNeeds, ConfiguredKernel
-from lanewise.lang.frontend.parameters import Parameter, declaration, read_parameters, traced_argument
+from lanewise.lang.frontend.parameters import Parameter, read_signature, singles, traced_argument
 from lanewise.lang.frontend.source import RewrittenFunction, read_annotations
 from lanewise.lang.trace.builder import Builder, current, tracing, use_builder
 from lanewise.lang.trace.errors import KernelError
@@ -65,7 +65,8 @@ class Kernel:
         self.source = SourceText(function)
         self._annotations = read_annotations(function, around or {})
         self._rewritten: RewrittenFunction | None = None
-        self._parameters: list[Parameter] | None = None
+        self._signature: list[Parameter] | None = None
+        self._parameters: list[Parameter] = []
         #: The versions that it was traced to, by the arch and the values of its Constexpr parameters.
         self._versions: RecentlyUsed[Any, Versions[BlockNeeds]] = RecentlyUsed(_MOST_MODULES)
         self._configured: dict[Any, ConfiguredKernel] = {}
@@ -109,17 +110,23 @@ class Kernel:
     def rewritten(self) -> RewrittenFunction:
         """The function with its control flow rewritten, when it is first needed."""
         if self.source.code is not self.function.__code__:  # another one was put into its place
-            self.source, self._rewritten, self._parameters = SourceText(self.function), None, None
+            self.source, self._rewritten, self._signature = SourceText(self.function), None, None
         if self._rewritten is None:
             self._rewritten = RewrittenFunction(self.source, is_kernel=True, annotations=self._annotations)
         return self._rewritten
 
     @property
+    def signature(self) -> list[Parameter]:
+        """The parameters of the kernel, in order, with structs among them."""
+        if self._signature is None:
+            self._signature = read_signature(self.rewritten)
+            self._parameters = singles(self._signature)
+        return self._signature
+
+    @property
     def parameters(self) -> list[Parameter]:
-        """The parameters of the kernel, in order."""
-        if self._parameters is None:
-            self._parameters = read_parameters(self.rewritten)
-        return self._parameters
+        """The parameters of the kernel, in order, with the fields of structs in place of the structs."""
+        return self._parameters if self.signature else []
 
     # tracing --------------------------------------------------------------------------------------------
 
@@ -190,15 +197,13 @@ class Kernel:
             builder.location = rewritten.location
             arguments: dict[str, Any] = {}
             declared: list[str] = []
-            for parameter in self.parameters:
+            for parameter in self.signature:
                 if parameter.is_constexpr:
                     arguments[parameter.name] = constants[parameter.name]
                 else:
-                    declared.append(declaration(parameter))
-                    arguments[parameter.name] = traced_argument(builder, parameter)
-                    builder.bound[parameter.name] = [arguments[parameter.name]]
+                    arguments[parameter.name] = traced_argument(builder, parameter, declared)
             rewritten.call(arguments)
-            names = [parameter.name for parameter in self.parameters if not parameter.is_constexpr]
+            names = [parameter.ptx_name for parameter in self.parameters if not parameter.is_constexpr]
             self._require_register_bound(builder)
             if self.options.get("cluster"):
                 builder.need("cluster=", 90, "7.8")

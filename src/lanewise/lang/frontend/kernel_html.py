@@ -126,8 +126,8 @@ def kernel_page(kernel: Kernel) -> str:
     texts = [("source", "".join(lines))]
     title = kernel.name
     try:
-        title = f"{kernel.name}({', '.join(map(_declared, kernel.parameters))})"
-        called = ", ".join(parameter.name for parameter in kernel.parameters if not parameter.is_constexpr)
+        title = f"{kernel.name}({', '.join(map(_declared, kernel.signature))})"
+        called = ", ".join(parameter.name for parameter in kernel.signature if not parameter.is_constexpr)
         facts.append(("launched by", f"{kernel.name}[grid, block]({called})"))
         module = kernel.module()
         facts.append(("PTX", f"{module.version} for {module.target}"))

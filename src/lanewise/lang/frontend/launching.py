@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format
-from lanewise.lang.frontend.parameters import Parameter
+from lanewise.lang.frontend.parameters import Parameter, opened, singles
 from lanewise.lang.trace.builder import Builder, current, tracing
 from lanewise.lang.trace.errors import KernelError
 from lanewise.lang.trace.types import Ptr, TensorMapType, dtype_name, is_int, pred, storage_bytes
@@ -93,8 +93,12 @@ class TraceableKernel(Protocol):
         """The name of the kernel, in Python and in the PTX."""
 
     @property
+    def signature(self) -> list[Parameter]:
+        """The parameters of the kernel, in order, with structs among them."""
+
+    @property
     def parameters(self) -> list[Parameter]:
-        """The parameters of the kernel, in order."""
+        """The parameters of the kernel, in order, with the fields of structs in place of the structs."""
 
     def version(self, arch: str | None, constants: dict[str, object]) -> Version[BlockNeeds]:
         """Return what the kernel is traced to, for an arch, Constexpr values, and what it reads of Python."""
@@ -108,6 +112,8 @@ class ConfiguredKernel:
         #: What was launched before, by the Constexpr values, for a warm launch; with its version, which knows
         #: whether what the kernel has read of Python is unchanged.
         self._launched: dict[object, tuple[Version[BlockNeeds], Configured]] = {}
+        #: Whether the kernel has no structs.
+        self._plain = True
 
     __iter__ = None  # Python would ask for items
 
@@ -148,7 +154,7 @@ class ConfiguredKernel:
                 known = version.unchanged()
             except GONE:  # also a Constexpr that cannot be looked up: an error below
                 known = False
-            if known and configured.warm(args, stream):
+            if known and configured.warm(args if self._plain else self._opened(args), stream):
                 return
         launch = {option: kwargs.pop(option) for option in _OPTIONS if option in kwargs}
         try:
@@ -165,14 +171,24 @@ class ConfiguredKernel:
     def _takes_as_given(self, args: tuple[object, ...]) -> bool:
         """Return whether the PTX kernel takes the same arguments: no Constexpr, nothing that is encoded."""
         parameters = [parameter for parameter in self.kernel.parameters if not parameter.is_constexpr]
+        first = self.kernel.signature[: len(args)]
+        self._plain = first == parameters
         encoded = [
             parameter
             for parameter in parameters
             if isinstance(parameter.kind, Format) and parameter.kind.bits < 32 and not is_int(parameter.kind)
         ]
-        return (
-            len(args) == len(parameters) and parameters == self.kernel.parameters[: len(args)] and not encoded
-        )
+        return len(args) == len(first) and singles(first) == parameters and not encoded
+
+    def _opened(self, args: tuple[object, ...]) -> tuple[object, ...]:
+        """Return arguments with the fields of structs in place of the structs, or as they are if they misfit."""
+        if len(args) > len(self.kernel.signature):
+            return args
+        given = zip(self.kernel.signature, args, strict=False)
+        try:
+            return tuple(value for pair in given for _, value in opened(*pair, self.kernel.name))
+        except KernelError:
+            return args
 
     def __repr__(self) -> str:
         chosen = self.configuration
@@ -183,7 +199,7 @@ def split_arguments(
     kernel: TraceableKernel, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     """Return the arguments of a launch, checked, and apart from them the values of the Constexpr ones."""
-    parameters = kernel.parameters
+    parameters = kernel.signature
     names = [parameter.name for parameter in parameters]
     count = f"{len(names)} argument{'s' if len(names) != 1 else ''}"
     takes = f"{kernel.name} takes {count} ({', '.join(names)})"
@@ -201,9 +217,12 @@ def split_arguments(
     ]
     if missing:
         raise KernelError(f"{takes}; {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
-    arguments, constants = [], {}
+    singles: dict[str, object] = {}
     for parameter in parameters:
-        value = given.get(parameter.name, parameter.default)
+        singles.update(opened(parameter, given.get(parameter.name, parameter.default), kernel.name))
+    arguments, constants = [], {}
+    for parameter in kernel.parameters:
+        value = singles[parameter.name]
         if parameter.is_constexpr:
             constants[parameter.name] = value
         elif isinstance(parameter.kind, Ptr):

@@ -76,23 +76,21 @@ def _element_kernel(
 ) -> Any:
     """Return a kernel that applies an epilogue to one element in each thread, of one matrix or of several."""
     from lanewise import lang as lw
-    from lanewise.linalg.kernels.fused_epilogue import EpilogueValues, column_terms, row_terms
+    from lanewise.linalg.kernels.fused_epilogue import column_terms, row_terms
     from lanewise.linalg.kernels.fused_epilogue import finished as finished_value
+    from lanewise.linalg.kernels.parameters import EpilogueValues
 
-    bias_type = epilogue.bias_dtype or f32
-    added = residual or f32
+    scale: Any = lw.Ptr[f32]
+    of_epilogue: Any = EpilogueValues(
+        bias=lw.Ptr[epilogue.bias_dtype or f32], residual=lw.Ptr[residual or f32], scale_a=scale,
+        scale_b=scale, scale_out=scale, alpha=f32, beta=f32,
+    )  # fmt: skip
 
     @lw.kernel
     def matmul_epilogue(
         total: lw.Ptr[sums],
         out: lw.Ptr[f32],
-        bias: lw.Ptr[bias_type],
-        residual: lw.Ptr[added],
-        scale_a: lw.Ptr[f32],
-        scale_b: lw.Ptr[f32],
-        scale_out: lw.Ptr[f32],
-        alpha: f32,
-        beta: f32,
+        given: of_epilogue,
         first_row: lw.i32,
         m: lw.i32,
         n: lw.i32,
@@ -103,10 +101,7 @@ def _element_kernel(
             line = first_row + at // n
             row = line % m if batched else line
             column = at % n
-            given = EpilogueValues(
-                alpha=alpha, beta=beta, bias=bias, scale_a=scale_a, scale_b=scale_b, scale_out=scale_out
-            )
-            more = residual[at].to(f32) if epilogue.residual is not None else None
+            more = given.residual[at].to(f32) if epilogue.residual is not None else None
             of_row = row_terms(epilogue, given, row)
             of_column = column_terms(epilogue, given, column)
             out[at] = finished_value(
@@ -121,6 +116,8 @@ def _by_kernel(request: Request, epilogue: Epilogue, total: AnyArray, result: Fo
 
     The format of the result says how accurate activations are.
     """
+    from lanewise.linalg.kernels.parameters import EpilogueValues
+
     m, n, batch = request.m, request.n, total.shape[:-2]
     of_sides = (request.scale_a, m, epilogue.scale_a), (request.scale_b, n, epilogue.scale_b)
     # Matrices whose scales are the same are one launch: there may be thousands of small ones.
@@ -151,8 +148,10 @@ def _by_kernel(request: Request, epilogue: Epilogue, total: AnyArray, result: Fo
             count = (some.stop - first) * n
             more = residual[matrix][some].reshape(-1) if request.residual is not None else nothing
             kernel[-(-count // _THREADS), _THREADS](
-                total[matrix][some].reshape(-1), out[matrix][some].reshape(-1), bias, more, *scales,
-                scale_out, request.alpha, request.beta, first % m, m, n, count,
+                total[matrix][some].reshape(-1), out[matrix][some].reshape(-1), EpilogueValues(
+                    bias, more, scale_a=scales[0], scale_b=scales[1], scale_out=scale_out,
+                    alpha=request.alpha, beta=request.beta,
+                ), first % m, m, n, count,
             )  # fmt: skip
     return out.reshape(*batch, m, n)
 

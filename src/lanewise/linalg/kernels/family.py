@@ -15,13 +15,14 @@ import numpy as np
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import tf32
-from lanewise.linalg.arrays import DeviceView, Memory, OnGpu, Pointers, element_steps, flat
+from lanewise.linalg.arrays import DeviceView, OnGpu, Pointers, flat
 from lanewise.linalg.plan import FAMILIES, Plan
-from lanewise.linalg.problem import Operand, Problem
+from lanewise.linalg.problem import Problem
 
 if TYPE_CHECKING:
     from lanewise.lang.frontend.kernel import Kernel
     from lanewise.lang.frontend.launching import ConfiguredKernel
+    from lanewise.lang.frontend.parameters import Parameter
     from lanewise.launch import Configured
 
 
@@ -52,16 +53,18 @@ def launch(
     overlap: bool = False,
     promoted: Collection[str] = (),
 ) -> Launch:
-    """Return the launch of a kernel on arrays and numbers, in its parameters' order or by their names.
+    """Return the launch of a kernel on arrays and numbers: in the order of its parameters, those of structs
+    among them, or by their names, of structs those of the fields.
 
     Where a parameter is a tensor map, an array is passed as one; of those that are `promoted`, by name, L2
     reads 256 bytes at once. Elsewhere its memory is passed, from the first element to the last. None is the
     address that a kernel never reads.
     """
+    from lanewise.lang.frontend.parameters import built
     from lanewise.lang.trace.types import TensorMapType
     from lanewise.tensor_maps import tensor_map
 
-    def passed(parameter: Any, value: Any) -> object:
+    def passed(parameter: Parameter, value: Any) -> object:
         kind = parameter.kind
         if isinstance(value, np.ndarray) and not isinstance(kind, TensorMapType):
             value = flat(value)
@@ -76,10 +79,16 @@ def launch(
             dtype="tf32" if kind.dtype is tf32 else None,
         )  # fmt: skip
 
-    parameters = kernel.kernel.parameters
-    if isinstance(arguments, Mapping):
-        arguments = [arguments[parameter.name] for parameter in parameters]
-    return Launch(kernel, tuple(passed(*pair) for pair in zip(parameters, arguments, strict=True)), overlap)
+    kernel_of = kernel.kernel
+    if not isinstance(arguments, Mapping):
+        names = (parameter.name for parameter in kernel_of.parameters)
+        arguments = dict(zip(names, arguments, strict=True))
+
+    def filled(parameter: Parameter) -> object:
+        name = parameter.name
+        return passed(parameter, arguments[name if name in arguments else name.rpartition(".")[2]])
+
+    return Launch(kernel, tuple(built(parameter, filled) for parameter in kernel_of.signature), overlap)
 
 
 class Family(Protocol):
@@ -119,37 +128,3 @@ def run(launches: Iterable[Launch], stream: object = None) -> None:
     """Make launches, one after the other."""
     for launch in launches:
         launch(stream)
-
-
-def arguments_of(problem: Problem, pointers: Pointers, group: int = 0) -> dict[str, object]:
-    """Return the arguments of products, by the names of kernels' parameters; `group` is the plan's.
-
-    A, B and the result have the contiguous axis last, as tensor maps see them.
-    """
-
-    def lines(array: Memory, operand: Operand) -> Memory:
-        return array if operand.k_major else array.swapaxes(-1, -2)
-
-    a, b, out, residual = problem.a, problem.b, problem.out, problem.epilogue.residual
-    result = lines(pointers.out, out)
-    steps = (0, 0, 0) if residual is None else (*residual.strides, residual.batch_stride)
-    scale_steps = [0, 0, 0, 0]
-    if problem.promote is not None and any(problem.scale_blocks):
-        assert pointers.scale_a is not None and pointers.scale_b is not None
-        scale_steps = element_steps(pointers.scale_a) + element_steps(pointers.scale_b)
-    return {
-        "A": lines(pointers.a, a), "B": lines(pointers.b, b), "C": result, "Out": result,
-        "metadata": pointers.metadata, "M": problem.m, "N": problem.n, "K": problem.k,
-        "batch": problem.batch, "group": group,
-        "lda": a.leading, "a_leading": a.leading, "batch_a": a.batch_stride, "a_stride": a.batch_stride,
-        "ldb": b.leading, "batch_b": b.batch_stride,
-        "ldo": out.leading, "leading": out.leading, "batch_out": out.batch_stride, "stride": out.batch_stride,
-        "bias": pointers.bias, "residual": pointers.residual, "residual_row": steps[0],
-        "residual_column": steps[1], "residual_stride": steps[2], "residual_batch": steps[2],
-        "scale_a": pointers.scale_a, "scale_b": pointers.scale_b, "scale_out": pointers.scale_out,
-        "scale_row": scale_steps[0], "scale_row_k": scale_steps[1],
-        "scale_column": scale_steps[2], "scale_column_k": scale_steps[3],
-        "alpha": float(pointers.alpha), "beta": float(pointers.beta), "folded_rows": problem.folded_rows,
-        "starts": pointers.starts, "ends": pointers.ends, "experts": problem.experts,
-        "clears_rest": int(problem.clears_rest),
-    }  # fmt: skip

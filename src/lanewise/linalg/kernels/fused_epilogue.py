@@ -6,12 +6,9 @@ give the same bits, activations included. The steps and their order are `Epilogu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lanewise import lang as lw
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, f32
-from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.linalg.problem import Epilogue
 
@@ -60,25 +57,6 @@ _LARGE = 64.0
 _FAR = 128.0
 #: Degree of the polynomial by the bits of a result's significand; results with more take the long form.
 _DEGREES = ((8, 3), (11, 4))
-
-
-@dataclass
-class EpilogueValues:
-    """The traced arguments of an epilogue: pointers and numbers; those that it lacks are not read."""
-
-    alpha: Scalar | None = None
-    beta: Scalar | None = None
-    bias: Pointer | None = None
-    residual: Pointer | None = None
-    residual_row: Scalar | None = None
-    residual_column: Scalar | None = None
-    scale_a: Pointer | list[Scalar] | None = None
-    scale_b: Pointer | None = None
-    scale_out: Pointer | list[Scalar] | None = None
-    #: Steps of block scales along rows and K, and along columns and K.
-    scale_strides: tuple[Scalar, ...] | None = None
-    #: The rows of each matrix of a batch that is computed as one.
-    folded_rows: Scalar | None = None
 
 
 @lw.device

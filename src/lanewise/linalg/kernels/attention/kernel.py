@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import NamedTuple
 
 from lanewise import lang as lw
 from lanewise.formats import Format, f32
@@ -60,6 +61,16 @@ def produce(T, tiles, maps, pipelines, heads, group) -> None:
         of_queries.barrier(asked).arrive()
 
 
+class Counts(NamedTuple):
+    """Of what a kernel computes how many; `group` is how many heads share keys."""
+
+    queries: lw.i32
+    keys: lw.i32
+    batch: lw.i32
+    heads: lw.i32
+    group: lw.i32
+
+
 @cache
 def compiled(traits: Traits) -> Kernel:
     """Return the kernel for some constants. Arrays are (batch, head, row, column)."""
@@ -71,12 +82,9 @@ def compiled(traits: Traits) -> Kernel:
     @lw.kernel(max_threads=T.threads, min_blocks=T.blocks_at_once)
     def attention(
         Q: of_queries, K: of_keys, V: of_keys, Out: of_results,
-        lse: lw.Ptr[f32], counter: lw.Ptr[lw.u32], partial: lw.Ptr[f32, 16], queries: lw.i32,
-        keys: lw.i32, batch: lw.i32, heads: lw.i32, group: lw.i32, scale: f32,
+        lse: lw.Ptr[f32], counter: lw.Ptr[lw.u32], partial: lw.Ptr[f32, 16], counts: Counts, scale: f32,
     ):  # fmt: skip
-        queries, keys, batch, heads, group = (
-            lw.assume(count, nonnegative=True) for count in (queries, keys, batch, heads, group)
-        )
+        queries, keys, batch, heads, group = (lw.assume(count, nonnegative=True) for count in counts)
         thread = lw.thread_idx.x
         role = lw.shfl_sync(thread // WARPGROUP, 0)  # the same in a warp, and the compiler knows
         count = T.tile.consumers

@@ -5,6 +5,7 @@ leaves the sums of its part in memory, and a second kernel adds them ("flash dec
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -113,12 +114,12 @@ def merging(dtype: Format, depth: int, shared: bool) -> Kernel:
     by the warps."""
     starts = range(0, depth, 2 * LANES)
     step, rows_of_block = (WARPS, 1) if shared else (1, WARPS)
+    of_strides: Any = (lw.i64,) * 3  # of batches, heads and rows of results
 
     @lw.kernel(max_threads=WARPS * LANES)
     def merge(
         sums: lw.Ptr[f32, 16], Out: lw.Ptr[dtype, 16], lse: lw.Ptr[f32], parts: lw.i32, heads: lw.i32,
-        queries: lw.i32, rows: lw.i32, batch_stride: lw.i64, head_stride: lw.i64, row_stride: lw.i64,
-        scale: f32,
+        queries: lw.i32, rows: lw.i32, strides: of_strides, scale: f32,
     ):  # fmt: skip
         lw.wait_on_dependencies()
         warp, lane = lw.thread_idx.x // LANES, lw.lane_id()
@@ -132,11 +133,9 @@ def merging(dtype: Format, depth: int, shared: bool) -> Kernel:
                 values = over_warps(values, warp, lane, depth)
             quotient = lw.where(total == f32(0.0), f32(0.0), lw.rcp(total))
             head, query = row // queries, row % queries
-            place = Out + (
-                (head // heads).to(lw.i64) * batch_stride
-                + (head % heads).to(lw.i64) * head_stride
-                + query.to(lw.i64) * row_stride
-            )
+            indices = head // heads, head % heads, query
+            steps = [index.to(lw.i64) * stride for index, stride in zip(indices, strides, strict=True)]
+            place = Out + (steps[0] + steps[1] + steps[2])
             if (warp == 0) if shared else True:
                 for start, pair in zip(starts, values, strict=True):
                     if start + 2 * lane < depth:

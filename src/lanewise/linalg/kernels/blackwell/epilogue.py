@@ -18,12 +18,11 @@ _TOGETHER = 16
 
 
 class RowEpilogue:
-    """The epilogue of one thread, which has a row of each tile; `steps` are those of the result's lines, of
-    its matrices, and of the residual's."""
+    """The epilogue of one thread, which has a row of each tile."""
 
-    def __init__(self, traits: BlackwellTraits, C, given, sizes, steps) -> None:
+    def __init__(self, traits: BlackwellTraits, C, given, sizes, strides) -> None:
         self.traits, self.C, self.given, self.sizes = traits, C, given, sizes
-        self.leading, self.stride, self.residual_stride = steps
+        self.leading, self.stride = strides.ldo, strides.batch_out
         self.residual = given.residual
         self.row: Scalar | None = None
         self.column: Scalar | None = None
@@ -37,7 +36,7 @@ class RowEpilogue:
             which = matrix.to(lw.i64)
             self.line = self.C + which * self.stride
             if T.problem.epilogue.residual is not None:
-                self.given.residual = self.residual + which * self.residual_stride
+                self.given.residual = self.residual + which * self.given.residual_batch
 
     @lw.device
     def store(self, acc) -> None:
@@ -66,14 +65,14 @@ class RowEpilogue:
     def row_scale(self, step) -> Scalar:
         """Return the scale of this thread's row and a block of K."""
         (rows_per_scale, _), (M, _) = self.traits.problem.scale_blocks, self.sizes
-        row, row_k, _, _ = self.given.scale_strides
+        row, row_k = self.given.scale_row, self.given.scale_row_k
         at = lw.min(self.row, M - 1)
         return self.given.scale_a[(at if rows_per_scale == 1 else at // BLOCK) * row + step * row_k]
 
     def column_scale(self, step, column) -> Scalar:
         """Return the scale of a column and a block of K."""
         (_, columns_per_scale), (_, N) = self.traits.problem.scale_blocks, self.sizes
-        _, _, across, across_k = self.given.scale_strides
+        across, across_k = self.given.scale_column, self.given.scale_column_k
         at = lw.min(self.column + column, N - 1)
         return self.given.scale_b[(at if columns_per_scale == 1 else at // BLOCK) * across + step * across_k]
 

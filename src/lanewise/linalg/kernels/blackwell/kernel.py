@@ -27,9 +27,9 @@ from lanewise.linalg.kernels.blackwell.traits import (
     THREADS,
     BlackwellTraits,
 )
-from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.hopper.operand_tiles import OperandTile
 from lanewise.linalg.kernels.hopper.tile_scheduler import TileScheduler
+from lanewise.linalg.kernels.parameters import Sizes, Strides, epilogue_types
 
 
 def operand_tiles(traits: BlackwellTraits) -> tuple[OperandTile, OperandTile]:
@@ -201,8 +201,8 @@ def compiled(traits: BlackwellTraits) -> Kernel:
     traits.require_possible()
     T = traits
     of_a, of_b = parameter_types(T)
-    bias_dtype, residual_dtype = T.problem.epilogue.added_dtypes
-    of_c = lw.Ptr[T.out]
+    of_c, of_sizes, of_strides = lw.Ptr[T.out], Sizes(batch=lw.i32), Strides(ldo=lw.i64, batch_out=lw.i64)
+    of_epilogue = epilogue_types(T.problem.epilogue, block_scales=True)
     of_factors = lw.Ptr[lw.i32]  # null
     if T.block_format is not None:
         of_factors = lw.TensorMap[s32, ScaleFactors(T).box, 0]
@@ -210,17 +210,12 @@ def compiled(traits: BlackwellTraits) -> Kernel:
     @lw.kernel(max_threads=THREADS, min_blocks=1, cluster=T.pair if T.pair > 1 else None)
     def blackwell(
         A: of_a, B: of_b, factors_a: of_factors, factors_b: of_factors, C: of_c,
-        M: lw.i32, N: lw.i32, K: lw.i32, batch: lw.i32, group: lw.i32, leading: lw.i64, stride: lw.i64,
-        bias: lw.Ptr[bias_dtype], residual: lw.Ptr[residual_dtype],
-        residual_row: lw.i64, residual_column: lw.i64, residual_stride: lw.i64,
-        scale_a: lw.Ptr[f32], scale_b: lw.Ptr[f32], scale_out: lw.Ptr[f32],
-        scale_row: lw.i32, scale_row_k: lw.i32, scale_column: lw.i32, scale_column_k: lw.i32,
-        alpha: f32, beta: f32, folded_rows: lw.i32,
+        sizes: of_sizes, group: lw.i32, strides: of_strides, epilogue: of_epilogue,
     ):  # fmt: skip
-        M, N, K = (lw.assume(size, nonnegative=True) for size in (M, N, K))
+        M, N, K = (lw.assume(size, nonnegative=True) for size in sizes[:3])
         warp = lw.shfl_sync(lw.warp_id(), 0)  # the same in a warp, and the compiler knows
         tiles = TileScheduler(
-            lw.cdiv(M, ROWS * T.pair), lw.cdiv(N, T.bn), batch if T.batched else None,
+            lw.cdiv(M, ROWS * T.pair), lw.cdiv(N, T.bn), sizes.batch if T.batched else None,
             lw.assume(group, nonnegative=True), T.pair,
         )  # fmt: skip
         roles = Roles(T, tiles, lw.cdiv(K, T.bk))
@@ -232,11 +227,7 @@ def compiled(traits: BlackwellTraits) -> Kernel:
         if (warp == MULTIPLIER) & (roles.rank == 0) & lw.elect_one():
             roles.multiply(memory)
         if warp < LOADER:
-            given = EpilogueValues(
-                alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
-                (scale_row, scale_row_k, scale_column, scale_column_k), folded_rows,
-            )  # fmt: skip
-            roles.store(memory, RowEpilogue(T, C, given, (M, N), (leading, stride, residual_stride)))
+            roles.store(memory, RowEpilogue(T, C, epilogue, (M, N), strides))
         lw.syncwarp()
         memory.free()
 

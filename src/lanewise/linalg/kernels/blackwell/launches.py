@@ -11,7 +11,8 @@ from lanewise.linalg.kernels.blackwell.kernel import compiled
 from lanewise.linalg.kernels.blackwell.traits import ROWS, THREADS, traits_of
 from lanewise.linalg.kernels.copies.launches import copied, loaded, require_copies
 from lanewise.linalg.kernels.copies.launches import workspace_bytes as copy_bytes
-from lanewise.linalg.kernels.family import Launch, arguments_of, launch
+from lanewise.linalg.kernels.family import Launch, launch
+from lanewise.linalg.kernels.parameters import arguments_of
 from lanewise.linalg.orientation import oriented, oriented_launch
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS

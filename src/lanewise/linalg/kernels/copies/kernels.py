@@ -6,18 +6,17 @@ in the L2 cache; the product, launched to overlap with it, begins while the last
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
 from lanewise import lang as lw
 from lanewise.formats import Format, bf16, f32, u8
 from lanewise.lang.frontend.kernel import Kernel
-from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.types import u16, u32
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.copies.chunks import CHUNK, Chunk, split_number, store_chunk, whole_granules
+from lanewise.linalg.kernels.parameters import Field
 
 #: Rows and columns of a tile, those of a tile of bytes, and the threads that copy it.
 TILE, BYTES_TILE, THREADS = 64, 128, 256
@@ -65,23 +64,22 @@ class Kind(NamedTuple):
         return CHUNK // (2 if self.planes > 1 else self.size)
 
 
-@dataclass
-class Lines:
-    """An operand's lines in memory, before and after, as one launch has them: traced pointers and numbers."""
+class Lines(NamedTuple):
+    """An operand's lines in memory, before and after, as one launch has them."""
 
-    source: Pointer
-    target: Pointer
-    lines: Scalar
-    length: Scalar
+    source: Field
+    target: Field
+    lines: Field = lw.i32
+    length: Field = lw.i32
     #: Elements from line to line, and from matrix to matrix (or from plane to plane).
-    leading: Scalar
-    padded: Scalar
-    source_stride: Scalar
-    target_stride: Scalar
-    matrices: Scalar
+    leading: Field = lw.i64
+    padded: Field = lw.i32
+    source_stride: Field = lw.i64
+    target_stride: Field = lw.i64
+    matrices: Field = lw.i32
     #: n // chunks of a line = (n · magic) >> 32 >> shift, for n below 2³¹.
-    magic: Scalar
-    shift: Scalar
+    magic: Field = lw.u32
+    shift: Field = lw.u32
 
 
 def division(divisor: int) -> tuple[int, int]:
@@ -98,48 +96,25 @@ def division(divisor: int) -> tuple[int, int]:
 @cache
 def copying(first: Kind, second: Kind | None = None) -> Kernel:
     """Return the kernel that copies one operand, or two."""
-    of_1, to_1 = first.source, first.target
+    of_first = Lines(lw.Ptr[first.source], lw.Ptr[first.target, 16])
     if second is None:
 
         @lw.kernel(max_threads=THREADS)
-        def copy(
-            source: lw.Ptr[of_1], target: lw.Ptr[to_1, 16], lines: lw.i32, length: lw.i32,
-            leading: lw.i64, padded: lw.i32, source_stride: lw.i64, target_stride: lw.i64,
-            matrices: lw.i32, magic: lw.u32, shift: lw.u32,
-        ):  # fmt: skip
+        def copy(lines: of_first):
             lw.launch_dependents()
-            given = Lines(
-                source, target, lines, length, leading, padded, source_stride, target_stride, matrices,
-                magic, shift,
-            )  # fmt: skip
-            copy_part(first, given, lw.grid_dim.x - 1 - lw.block_idx.x)
+            copy_part(first, lines, lw.grid_dim.x - 1 - lw.block_idx.x)
 
         return copy
 
-    of_2, to_2 = second.source, second.target
+    of_second = Lines(lw.Ptr[second.source], lw.Ptr[second.target, 16])
 
     @lw.kernel(max_threads=THREADS)
-    def copy_both(
-        source: lw.Ptr[of_1], target: lw.Ptr[to_1, 16], lines: lw.i32, length: lw.i32,
-        leading: lw.i64, padded: lw.i32, source_stride: lw.i64, target_stride: lw.i64,
-        matrices: lw.i32, magic: lw.u32, shift: lw.u32,
-        source_2: lw.Ptr[of_2], target_2: lw.Ptr[to_2, 16], lines_2: lw.i32,
-        length_2: lw.i32, leading_2: lw.i64, padded_2: lw.i32, source_stride_2: lw.i64,
-        target_stride_2: lw.i64, matrices_2: lw.i32, magic_2: lw.u32, shift_2: lw.u32, blocks: lw.i32,
-    ):  # fmt: skip
+    def copy_both(first_lines: of_first, second_lines: of_second, blocks: lw.i32):
         lw.launch_dependents()
         if lw.block_idx.x < blocks:
-            given = Lines(
-                source, target, lines, length, leading, padded, source_stride, target_stride, matrices,
-                magic, shift,
-            )  # fmt: skip
-            copy_part(first, given, blocks - 1 - lw.block_idx.x)
+            copy_part(first, first_lines, blocks - 1 - lw.block_idx.x)
         else:
-            given = Lines(
-                source_2, target_2, lines_2, length_2, leading_2, padded_2, source_stride_2, target_stride_2,
-                matrices_2, magic_2, shift_2,
-            )  # fmt: skip
-            copy_part(second, given, lw.grid_dim.x - 1 - lw.block_idx.x)
+            copy_part(second, second_lines, lw.grid_dim.x - 1 - lw.block_idx.x)
 
     return copy_both
 

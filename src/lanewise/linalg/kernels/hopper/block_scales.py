@@ -37,7 +37,7 @@ class BlockScales:
     def copy(self, pipeline, tiles, steps, place) -> None:
         """Copy the scales of all tiles of this block, one stage after the other."""
         filling = pipeline.producer_state()
-        row_k, column_k = self.given.scale_strides[1], self.given.scale_strides[3]
+        row_k, column_k = self.given.scale_row_k, self.given.scale_column_k
         for number in numbers(tiles, tiles.first, tiles.step):
             row, column, _ = tiles[number]
             first_row, first_column = place.first_element(self.traits, row, column)
@@ -53,7 +53,7 @@ class BlockScales:
         """Return where this thread's scales of a tile's rows (axis 0) or columns lie, for the first block."""
         per_scale, count = self.traits.scale_blocks[axis], (self.rows, self.columns)[axis]
         length = self.traits.plan.tile[axis] // count
-        lane, stride = lw.lane_id(), self.given.scale_strides[2 * axis]
+        lane, stride = lw.lane_id(), (self.given.scale_row, self.given.scale_column)[axis]
         offsets = []
         for start in range(0, count, COPYING):
             at = lw.min(first + (start + lane) * length, self.sizes[axis] - 1)

@@ -8,16 +8,12 @@ and `epilogue.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from lanewise import lang as lw
 from lanewise.formats import f32, s32
 from lanewise.lang.frontend.kernel import Kernel
-from lanewise.lang.memory.pointer import Pointer
-from lanewise.lang.trace.scalar import Scalar
-from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.hopper.block_scales import COPYING, BlockScales
 from lanewise.linalg.kernels.hopper.consumer import Consumer
 from lanewise.linalg.kernels.hopper.epilogue import RegisterEpilogue, TileEpilogue
@@ -34,6 +30,7 @@ from lanewise.linalg.kernels.hopper.tile_scheduler import (
     TileScheduler,
 )
 from lanewise.linalg.kernels.hopper.traits import REGISTERS, WARPGROUP, Store, Traits
+from lanewise.linalg.kernels.parameters import Field, Sizes, Strides, epilogue_types
 
 
 def parameter_types(traits: Traits) -> tuple[Any, Any, Any]:
@@ -56,6 +53,16 @@ def parameter_types(traits: Traits) -> tuple[Any, Any, Any]:
         lw.TensorMap[T.b, (*planes, *tile_b.box), tile_b.line],
         of_c,
     )
+
+
+def struct_types(traits: Traits) -> tuple[Sizes, Strides, OfSomeKernels]:
+    """Return the types of sizes, strides and of what some kernels have."""
+    if traits.problem.sparse:
+        of_sparse = OfSomeKernels(metadata=lw.Ptr[lw.i32, 16], stage_words=lw.i64)
+        return Sizes(), Strides(ldo=lw.i64), of_sparse
+    places, sums = lw.Ptr[lw.i32], lw.Ptr[lw.i32 if traits.problem.sums is s32 else f32, 16]
+    strides = Strides(lda=lw.i64, ldo=lw.i64, batch_a=lw.i64, batch_out=lw.i64)
+    return Sizes(batch=lw.i32), strides, OfSomeKernels(places, places, lw.i32, lw.i32, places, sums)
 
 
 @lw.device
@@ -131,28 +138,25 @@ def epilogue_of(traits: Traits, C, given, own, N, leading) -> TileEpilogue:
     return TileEpilogue(traits, C, given, own, N, leading)
 
 
-@dataclass
-class OfSomeKernels:
-    """What kernels have beside operands, sizes and epilogue: traced pointers and numbers; few read them."""
+class OfSomeKernels(NamedTuple):
+    """What kernels have beside operands, sizes and epilogue; few read them."""
 
     #: Of experts: where the rows of each begin and end, their number, whether the rest is cleared.
-    starts: Pointer | None = None
-    ends: Pointer | None = None
-    experts: Scalar | None = None
-    clears_rest: Scalar | None = None
+    starts: Field = None
+    ends: Field = None
+    experts: Field = None
+    clears_rest: Field = None
     #: Of a K that clusters share: counters, and the memory of sums.
-    counters: Pointer | None = None
-    sums: Pointer | None = None
-    #: Of an A that other warps load: its strides.
-    a_strides: tuple[Scalar, ...] = ()
+    counters: Field = None
+    sums: Field = None
     #: Of a sparse A: its metadata, and the words of a stage.
-    metadata: Pointer | None = None
-    stage_words: Scalar | None = None
+    metadata: Field = None
+    stage_words: Field = None
 
 
 @lw.device
-def compute(T, maps, sizes, group, given, leading, strides, more) -> None:
-    """Compute a block's tiles: each warp has a role. `strides` are those of a batch: of result, residual."""
+def compute(T, maps, sizes, group, strides, given, more) -> None:
+    """Compute a block's tiles: each warp has a role."""
     (A, B, C), (M, N, K, batch) = maps, sizes
     thread = lw.thread_idx.x
     role = lw.shfl_sync(thread // WARPGROUP, 0)  # the same in a warp, and the compiler knows
@@ -169,7 +173,7 @@ def compute(T, maps, sizes, group, given, leading, strides, more) -> None:
     experts = (more.starts, more.ends, more.experts)
     tiles, first_step, steps = scheduled(T, place, (M, N, K, batch), group, experts)
     block_scales = BlockScales(T, given, M, N) if T.scaled_by_blocks else None
-    held = metadata_array(T) if T.problem.sparse else None
+    held, of_a = metadata_array(T) if T.problem.sparse else None, (strides.lda, strides.batch_a)
     if role == 0:
         if T.moves_registers:
             lw.setmaxnreg_dec(REGISTERS[T.consumers][0])
@@ -180,14 +184,14 @@ def compute(T, maps, sizes, group, given, leading, strides, more) -> None:
             producer.run(first_step, steps)
         if T.grouped:  # noqa: SIM102, decided while tracing
             if (thread >= 32) & (more.clears_rest != 0):
-                clear_rest(T, tiles, C, M, N, leading)
+                clear_rest(T, tiles, C, M, N, strides.ldo)
         if T.scaled_by_blocks:  # noqa: SIM102, decided while tracing
             if (thread >= 32) & (thread < 32 + COPYING):
                 block_scales.copy(pipeline, tiles, steps, place)
         if T.loads_a_apart:  # noqa: SIM102, decided while tracing
             if (thread >= 32) & (T.threads_load_a | ((thread < 64) & lw.elect_one())):
                 tile_a, all_steps = operand_tiles(T)[0], (first_step, steps)
-                tile_a.run(T, pipeline, tiles, place, A, (M, K), more.a_strides, all_steps)
+                tile_a.run(T, pipeline, tiles, place, A, (M, K), of_a, all_steps)
     else:
         if T.moves_registers:
             lw.setmaxnreg_inc(REGISTERS[T.consumers][1])
@@ -195,12 +199,12 @@ def compute(T, maps, sizes, group, given, leading, strides, more) -> None:
             T, role - 1, pipeline, tiles, steps, place
         )
         consumer.metadata = held
-        consumer.lying_a = (A, more.a_strides)
-        consumer.epilogue = epilogue_of(T, C, given, role - 1, N, leading)
+        consumer.lying_a = (A, of_a)
+        consumer.epilogue = epilogue_of(T, C, given, role - 1, N, strides.ldo)
         consumer.split_in_cluster, consumer.block_scales = split, block_scales
         if T.plan.groups > 1:
             consumer.split_in_workspace = SplitInWorkspace(T, more.counters, more.sums)
-        consumer.run(M, strides)
+        consumer.run(M, (strides.batch_out, given.residual_batch))
     lw.syncwarp()
     if T.plan.split > 1 and T.multicasting == 1:  # noqa: SIM102, decided while tracing
         if role == 0:
@@ -215,44 +219,14 @@ def compiled(traits: Traits) -> Kernel:
     require_possible(traits)
     T = traits
     of_a, of_b, of_c = parameter_types(T)
-    bias_dtype, residual_dtype = T.problem.epilogue.added_dtypes
-    of_sums = lw.i32 if T.problem.sums is s32 else f32
-    options = {"max_threads": T.threads, "min_blocks": 1, "cluster": T.launched_in}
+    of_sizes, of_strides, of_more = struct_types(T)
+    of_epilogue = epilogue_types(T.problem.epilogue, block_scales=not T.problem.sparse)
 
-    @lw.kernel(**options)
+    @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.launched_in)
     def warpgroup(
-        A: of_a, B: of_b, C: of_c,
-        M: lw.i32, N: lw.i32, K: lw.i32, batch: lw.i32, group: lw.i32, leading: lw.i64, stride: lw.i64,
-        bias: lw.Ptr[bias_dtype], residual: lw.Ptr[residual_dtype],
-        residual_row: lw.i64, residual_column: lw.i64, residual_stride: lw.i64,
-        scale_a: lw.Ptr[f32], scale_b: lw.Ptr[f32], scale_out: lw.Ptr[f32],
-        scale_row: lw.i32, scale_row_k: lw.i32, scale_column: lw.i32, scale_column_k: lw.i32,
-        alpha: f32, beta: f32, starts: lw.Ptr[lw.i32], ends: lw.Ptr[lw.i32], experts: lw.i32,
-        clears_rest: lw.i32, folded_rows: lw.i32,
-        counters: lw.Ptr[lw.i32], sums: lw.Ptr[of_sums, 16], a_leading: lw.i64, a_stride: lw.i64,
+        A: of_a, B: of_b, C: of_c, sizes: of_sizes, group: lw.i32, strides: of_strides,
+        epilogue: of_epilogue, more: of_more,
     ):  # fmt: skip
-        given = EpilogueValues(
-            alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
-            (scale_row, scale_row_k, scale_column, scale_column_k), folded_rows,
-        )  # fmt: skip
-        more = OfSomeKernels(starts, ends, experts, clears_rest, counters, sums, (a_leading, a_stride))
-        sizes, strides = (M, N, K, batch), (stride, residual_stride)
-        compute(T, (A, B, C), sizes, group, given, leading, strides, more)
+        compute(T, (A, B, C), sizes, group, strides, epilogue, more)
 
-    @lw.kernel(**options)
-    def sparse_warpgroup(
-        A: of_a, B: of_b, C: of_c, metadata: lw.Ptr[lw.i32, 16],
-        M: lw.i32, N: lw.i32, K: lw.i32, stage_words: lw.i64, group: lw.i32, leading: lw.i64,
-        bias: lw.Ptr[bias_dtype], residual: lw.Ptr[residual_dtype],
-        residual_row: lw.i64, residual_column: lw.i64,
-        scale_a: lw.Ptr[f32], scale_b: lw.Ptr[f32], scale_out: lw.Ptr[f32], alpha: f32, beta: f32,
-        folded_rows: lw.i32,
-    ):  # fmt: skip
-        given = EpilogueValues(
-            alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
-            folded_rows=folded_rows,
-        )  # fmt: skip
-        more = OfSomeKernels(metadata=metadata, stage_words=stage_words)
-        compute(T, (A, B, C), (M, N, K, None), group, given, leading, (0, 0), more)
-
-    return sparse_warpgroup if T.problem.sparse else warpgroup
+    return warpgroup

@@ -19,12 +19,13 @@ from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.arrays import COUNTER_BYTES, Pointers, batch_of_one
 from lanewise.linalg.kernels.copies.launches import copied, loaded, require_copies
 from lanewise.linalg.kernels.copies.launches import workspace_bytes as copy_bytes
-from lanewise.linalg.kernels.family import Launch, arguments_of, launch
+from lanewise.linalg.kernels.family import Launch, launch
 from lanewise.linalg.kernels.hopper.kernel import compiled
 from lanewise.linalg.kernels.hopper.limits import require_possible
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.split_k import workspace_bytes as sum_bytes
 from lanewise.linalg.kernels.hopper.traits import LINE, MOST_SHARED, Store, Traits, traits_of
+from lanewise.linalg.kernels.parameters import arguments_of
 from lanewise.linalg.kernels.sparse.metadata import metadata_shape
 from lanewise.linalg.orientation import computes_transpose, oriented, oriented_launch
 from lanewise.linalg.plan import Plan

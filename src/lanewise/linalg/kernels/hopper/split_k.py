@@ -24,10 +24,10 @@ from lanewise.lang.frontend.kernel import Kernel
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.layout import Layout
-from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.hopper.epilogue import RegisterEpilogue
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP, Traits
+from lanewise.linalg.kernels.parameters import Strides, epilogue_types
 
 # in a cluster -----------------------------------------------------------------------------------------------
 
@@ -303,18 +303,14 @@ def reduction(traits: Traits) -> Kernel:
     """Return the second kernel for some constants."""
     T = traits
     across, along = T.plan.cluster
-    bias_dtype, residual_dtype = T.problem.epilogue.added_dtypes
-    of_c = lw.Ptr[T.out]
+    of_c, of_epilogue = lw.Ptr[T.out], epilogue_types(T.problem.epilogue)
+    of_strides = Strides(ldo=lw.i64, batch_out=lw.i64)
     per_consumer, crew = chunks(T), Crew.of(T.plan.groups)
     per_block = T.store_columns // 8
 
     @lw.kernel(max_threads=crew.threads)
     def gather(
-        C: of_c, M: lw.i32, N: lw.i32, leading: lw.i64, stride: lw.i64,
-        bias: lw.Ptr[bias_dtype], residual: lw.Ptr[residual_dtype],
-        residual_row: lw.i64, residual_column: lw.i64, residual_stride: lw.i64,
-        scale_a: lw.Ptr[f32], scale_b: lw.Ptr[f32], scale_out: lw.Ptr[f32],
-        alpha: f32, beta: f32, folded_rows: lw.i32, sums: lw.Ptr[f32, 16],
+        C: of_c, M: lw.i32, N: lw.i32, strides: of_strides, epilogue: of_epilogue, sums: lw.Ptr[f32, 16]
     ):  # fmt: skip
         matrix = lw.block_idx.z
         number, chunk = lw.block_idx.x // per_consumer, lw.block_idx.x % per_consumer
@@ -328,14 +324,10 @@ def reduction(traits: Traits) -> Kernel:
         column = (column * along + rank // across) * T.bn + mine * T.store_columns + four * 8
         number = (matrix * lw.grid_dim.y + lw.block_idx.y) * (lw.grid_dim.x // per_consumer) + number
         if T.batched:
-            C = C + matrix.to(lw.i64) * stride
+            C = C + matrix.to(lw.i64) * strides.batch_out
             if T.problem.epilogue.residual is not None:
-                residual = residual + matrix.to(lw.i64) * residual_stride
-        given = EpilogueValues(
-            alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
-            folded_rows=folded_rows,
-        )  # fmt: skip
-        elements = RegisterEpilogue(T, C, given, N, leading)
+                epilogue.residual = epilogue.residual + matrix.to(lw.i64) * epilogue.residual_batch
+        elements = RegisterEpilogue(T, C, epilogue, N, strides.ldo)
         elements.last_row, elements.batch = M, None
         thread = part * 32 + lw.thread_idx.x % (32 * crew.warps)
 

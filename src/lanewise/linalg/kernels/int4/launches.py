@@ -12,14 +12,14 @@ from lanewise.formats import Format
 from lanewise.isa.multiprocessor import LARGEST_GRID
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.arrays import Pointers, element_steps
-from lanewise.linalg.kernels.family import Launch, arguments_of, launch
-from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
+from lanewise.linalg.kernels.family import Launch, launch
 from lanewise.linalg.kernels.int4 import by_warpgroups, by_warps
 from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, GROUP_STEP, Packed
 from lanewise.linalg.kernels.int4.plans import Tile
 from lanewise.linalg.kernels.int4.sums import ResultTile, meet
 from lanewise.linalg.kernels.int4.traits import LINE, Traits
-from lanewise.linalg.kernels.int4.unpacking import UNPACKING, Weights, unpacking
+from lanewise.linalg.kernels.int4.unpacking import UNPACKING, WeightParameters, Weights, unpacking
+from lanewise.linalg.kernels.parameters import Sizes, arguments_of, epilogue_types
 from lanewise.linalg.kernels.tile_traits import compiled_in
 from lanewise.linalg.problem import Problem
 
@@ -30,29 +30,23 @@ _WIDTH = 4
 @cache
 def product(T: Traits) -> Kernel:
     """Return the kernel of a product; the grid is (tiles of columns · blocks that share K, tiles of rows)."""
-    bias_type, residual_type = T.problem.epilogue.added_dtypes
     of_scales: Any = lw.Ptr[T.dtype, 16]
+    of_packed: Any = WeightParameters(lw.Ptr[lw.i32, 16], of_scales, lw.i32, lw.i32, lw.i32)
     of_rows: Any = of_scales if T.tile.teams else lw.TensorMap[T.dtype, (T.tile.rows, LINE), 2 * LINE]
     of_results: Any = lw.Ptr[T.out]
-    wide: Any = T.wide
+    of_sizes: Any = Sizes()
+    of_epilogue: Any = epilogue_types(T.problem.epilogue, T.wide, scales=False)
     cluster = T.tile.split if T.tile.split > 1 else None
 
     @lw.kernel(max_threads=T.threads, min_blocks=T.tile.at_once, cluster=cluster)
     def int4_product(
-        A: of_rows, W: lw.Ptr[lw.i32, 16], scales: of_scales, Out: of_results,
-        M: lw.i32, N: lw.i32, K: lw.i32, lda: lw.i64, chunks: lw.i32, per_group: lw.i32, groups: lw.i32,
-        out_row: lw.i64, out_column: lw.i64, bias: lw.Ptr[bias_type], residual: lw.Ptr[residual_type],
-        residual_row: lw.i64, residual_column: lw.i64, scale_out: lw.Ptr[wide], alpha: wide, beta: wide,
-        folded_rows: lw.i32,
+        A: of_rows, packed: of_packed, C: of_results, sizes: of_sizes, lda: lw.i64,
+        out_row: lw.i64, out_column: lw.i64, epilogue: of_epilogue,
     ) -> None:  # fmt: skip
-        weights = Weights(W, scales, chunks, per_group, groups)
+        (M, N, K, _), weights = sizes, Weights(packed)
         if T.width > 1:
             out_row, out_column = lw.assume(out_row, multiple_of=T.width), lw.i64(1)
-        given = EpilogueValues(
-            alpha, beta, bias, residual, residual_row, residual_column, scale_out=scale_out,
-            folded_rows=folded_rows,
-        )  # fmt: skip
-        result = ResultTile(T, Out, (out_row, out_column), (M, N, weights.chunks), given)
+        result = ResultTile(T, C, (out_row, out_column), (M, N, weights.chunks), epilogue)
         if T.tile.teams:
             rows = (A, M, K, lw.assume(lda, multiple_of=8))
             result.finish(by_warps.mainloop(T, rows, weights, result))
@@ -98,5 +92,6 @@ def _tiles(count: int, of_tile: int, name: str) -> int:
 def unpack_launch(dtype: Format, memory: Sequence[object], n: int, packed: Packed) -> Launch:
     """Return the launch that writes weights (N, K); `memory` are words, scales and the matrix as words."""
     chunks, group, groups = packed
-    arguments = (*memory, n, chunks, group // GROUP_STEP, groups)
+    words, scales, matrix = memory
+    arguments = (words, scales, chunks, group // GROUP_STEP, groups, matrix, n)
     return launch(unpacking(dtype)[(chunks, _tiles(n, COLUMNS, "columns")), UNPACKING], arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import NamedTuple
 
 from lanewise import lang as lw
 from lanewise.formats import Format
@@ -10,6 +11,7 @@ from lanewise.lang.frontend.kernel import Kernel
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, TILE_WORDS
 from lanewise.linalg.kernels.int4.traits import DEEP, LANES, LINE, WARPGROUP
+from lanewise.linalg.kernels.parameters import Field
 
 #: Threads of a block that unpacks a tile to memory.
 UNPACKING = 2 * WARPGROUP
@@ -19,11 +21,22 @@ _NEEDS = ("sm_90", "7.8")
 _MAGIC = {"bf16": (0x4300, 128 + 8), "f16": (0x6400, 1024 + 8)}
 
 
+class WeightParameters(NamedTuple):
+    """What kernels take of packed weights: words and scales, chunks of K, halves of them that share a scale,
+    and how many groups have one."""
+
+    W: Field
+    scales: Field
+    chunks: Field
+    per_group: Field
+    groups: Field
+
+
 class Weights:
     """Packed weights in global memory: where the words and the scales of a tile of columns begin."""
 
-    def __init__(self, words, scales, chunks, per_group, groups) -> None:
-        self._words, self._scales, self._groups = words, scales, groups
+    def __init__(self, given: WeightParameters) -> None:
+        self._words, self._scales, chunks, per_group, self._groups = given
         self.chunks = lw.assume(chunks, nonnegative=True)
         #: Halves of chunks that share a scale.
         self.per_group = lw.assume(per_group, nonnegative=True)
@@ -73,13 +86,11 @@ def scale_pairs(scales):
 def unpacking(dtype: Format) -> Kernel:
     """Return the kernel that writes weights as a matrix (N, K): a warp has 16 columns and 64 of K."""
     pitch = LINE + 8
+    of_packed = WeightParameters(lw.Ptr[lw.i32, 16], lw.Ptr[dtype], lw.i32, lw.i32, lw.i32)
 
     @lw.kernel(max_threads=UNPACKING)
-    def unpack_int4(
-        W: lw.Ptr[lw.i32, 16], scales: lw.Ptr[dtype], Out: lw.Ptr[dtype, 16], N: lw.i32, chunks: lw.i32,
-        per_group: lw.i32, groups: lw.i32,
-    ):  # fmt: skip
-        weights = Weights(W, scales, chunks, per_group, groups)
+    def unpack_int4(packed: of_packed, Out: lw.Ptr[dtype, 16], N: lw.i32):
+        weights = Weights(packed)
         lane, warp = lw.lane_id(), lw.thread_idx.x // LANES
         tile, chunk, half = lw.block_idx.y, lw.block_idx.x, warp // 4
         held = lw.shared(dtype, Layout((LINE, 16, UNPACKING // LANES), (1, pitch, 16 * pitch)), align=16)
@@ -97,7 +108,7 @@ def unpacking(dtype: Format) -> Kernel:
             row, k = number * 4 + lane // 8, lane % 8 * 8
             eight = lw.pointer(held.ptr(k, row, warp).address, lw.u32, "shared", 16).load(4)
             if first + row < N:
-                line = (first + row).to(lw.i64) * (chunks.to(lw.i64) * CHUNK)
+                line = (first + row).to(lw.i64) * (weights.chunks.to(lw.i64) * CHUNK)
                 target = Out + line + (chunk * CHUNK + half * LINE + k).to(lw.i64)
                 lw.pointer(target.address, lw.u32, "global", 16).store(tuple(eight))
 

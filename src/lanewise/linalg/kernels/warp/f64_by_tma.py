@@ -14,14 +14,13 @@ from __future__ import annotations
 from functools import cache
 
 from lanewise import lang as lw
-from lanewise.formats import f32
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.lang.matrix.fragment import Fragment
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.layout import Layout
-from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
 from lanewise.linalg.kernels.hopper.shared_memory import line_swizzle
 from lanewise.linalg.kernels.hopper.traits import REGISTERS, WARPGROUP
+from lanewise.linalg.kernels.parameters import Sizes, Strides, epilogue_types
 from lanewise.linalg.kernels.warp.epilogue import finished_sum
 from lanewise.linalg.kernels.warp.kernel import in_groups, with_products
 from lanewise.linalg.kernels.warp.tiles import LANES
@@ -39,23 +38,17 @@ def compiled(T: WarpTraits) -> Kernel:
     """Return the kernel for some constants."""
     T.require_possible()
     (bm, bn, bk), (wm, wn), stages, size = T.plan.tile, T.warp, T.plan.stages, T.a.bits // 8
-    epilogue = T.problem.epilogue
-    bias_type, residual_type = epilogue.added_dtypes
+    of_epilogue = epilogue_types(T.problem.epilogue, T.wide)
+    of_sizes, of_strides = Sizes(), Strides(ldo=lw.i64)
     of_a, of_b = lw.TensorMap[T.a, (bm, bk), 128], lw.TensorMap[T.b, (bn, bk), 128]
     of_out = lw.Ptr[T.out, T.problem.out.alignment]
-    wide = T.wide
     few, many = REGISTERS[T.threads // WARPGROUP]
 
     @lw.kernel(max_threads=WARPGROUP + T.threads, min_blocks=1)
     def by_warps(
-        A: of_a, B: of_b, Out: of_out,
-        M: lw.i32, N: lw.i32, K: lw.i32, ldo: lw.i64,
-        bias: lw.Ptr[bias_type], residual: lw.Ptr[residual_type],
-        residual_row: lw.i64, residual_column: lw.i64,
-        scale_a: lw.Ptr[f32], scale_b: lw.Ptr[f32], scale_out: lw.Ptr[f32],
-        alpha: wide, beta: wide,
+        A: of_a, B: of_b, C: of_out, sizes: of_sizes, strides: of_strides, epilogue: of_epilogue
     ):  # fmt: skip
-        M, N, K = (lw.assume(size, nonnegative=True) for size in (M, N, K))
+        M, N, K = (lw.assume(size, nonnegative=True) for size in sizes[:3])
         row, column = in_groups(lw.block_idx.x, lw.cdiv(M, bm), lw.cdiv(N, bn), T.plan.group)
         row, column = row * bm, column * bn
         pipeline = lw.Pipeline(stages, bytes=(bm + bn) * bk * size, consumers=T.threads // LANES)
@@ -76,10 +69,7 @@ def compiled(T: WarpTraits) -> Kernel:
             warp = lw.shfl_sync(lw.thread_idx.x // LANES, 0) - WARPGROUP // LANES
             own_row, own_column = warp % (bm // wm) * wm, warp // (bm // wm) * wn
             acc = summed(T, pipeline, Tiles(T, own_row, own_column), K)
-            given = EpilogueValues(
-                alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out
-            )
-            store(T, acc, Out, ldo, row + own_row, column + own_column, M, N, given)
+            store(T, acc, C, strides.ldo, row + own_row, column + own_column, M, N, epilogue)
 
     return by_warps
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from functools import cache
 
 from lanewise import lang as lw
-from lanewise.formats import f32, tf32
+from lanewise.formats import tf32
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.lang.trace.scalar import Scalar
-from lanewise.linalg.kernels.fused_epilogue import EpilogueValues
+from lanewise.linalg.kernels.parameters import Sizes, Strides, epilogue_types
 from lanewise.linalg.kernels.warp.epilogue import store, store_lines, store_owned
 from lanewise.linalg.kernels.warp.split_k import ClusterExchange, added_parts, part_of_k
 from lanewise.linalg.kernels.warp.tiles import LANES, fragment, share_out, split_fragments
@@ -35,23 +35,20 @@ def compiled(T: WarpTraits) -> Kernel:
     (bm, bn, _), (wm, wn) = T.plan.tile, T.warp
     tile_a, tile_b = T.tiles
     width_a, width_b = tile_a.width(T.problem.a.alignment), tile_b.width(T.problem.b.alignment)
-    bias_type, residual_type = T.problem.epilogue.added_dtypes
+    of_epilogue = epilogue_types(T.problem.epilogue, T.wide)
+    of_sizes, of_strides = Sizes(), Strides(*(lw.i64,) * 6)
     of_a = lw.Ptr[T.a, T.problem.a.alignment]
     of_b = lw.Ptr[T.b, T.problem.b.alignment]
     of_out = lw.Ptr[T.out, T.problem.out.alignment]
-    wide, groups = T.wide, T.plan.groups
+    groups = T.plan.groups
 
     @lw.kernel(max_threads=T.threads, cluster=groups if groups > 1 else None)
     def by_warps(
-        A: of_a, B: of_b, Out: of_out,
-        M: lw.i32, N: lw.i32, K: lw.i32,
-        lda: lw.i64, ldb: lw.i64, ldo: lw.i64, batch_a: lw.i64, batch_b: lw.i64, batch_out: lw.i64,
-        bias: lw.Ptr[bias_type], residual: lw.Ptr[residual_type],
-        residual_row: lw.i64, residual_column: lw.i64, residual_batch: lw.i64,
-        scale_a: lw.Ptr[f32], scale_b: lw.Ptr[f32], scale_out: lw.Ptr[f32],
-        alpha: wide, beta: wide, folded_rows: lw.i32,
+        A: of_a, B: of_b, C: of_out,
+        sizes: of_sizes, strides: of_strides, epilogue: of_epilogue,
     ):  # fmt: skip
-        M, N, K = (lw.assume(size, nonnegative=True) for size in (M, N, K))
+        M, N, K = (lw.assume(size, nonnegative=True) for size in sizes[:3])
+        lda, ldb, ldo, batch_a, batch_b, batch_out = strides
         lda, ldb = lw.assume(lda, multiple_of=width_a), lw.assume(ldb, multiple_of=width_b)
         batch_a, batch_b = lw.assume(batch_a, multiple_of=width_a), lw.assume(batch_b, multiple_of=width_b)
         exchange = ClusterExchange(T) if groups > 1 else None
@@ -88,20 +85,16 @@ def compiled(T: WarpTraits) -> Kernel:
             exchange.wait()
         if T.plan.split > 1:
             acc = added_parts(T, acc, team)
-        residual = residual + batch * residual_batch
-        given = EpilogueValues(
-            alpha, beta, bias, residual, residual_row, residual_column, scale_a, scale_b, scale_out,
-            folded_rows=folded_rows,
-        )  # fmt: skip
-        matrix = Out + batch * batch_out
+        epilogue.residual = epilogue.residual + batch * epilogue.residual_batch
+        matrix = C + batch * batch_out
         if exchange is not None:
             if team == 0:
                 part = exchange.added([tile for row_of_tiles in acc for tile in row_of_tiles])
-                store_owned(T, part, matrix, ldo, row + own_row, column + own_column, M, N, given)
+                store_owned(T, part, matrix, ldo, row + own_row, column + own_column, M, N, epilogue)
         elif T.stages_results:
-            store_lines(T, acc, matrix, ldo, (row, column), (own_row, own_column), M, N, given)
+            store_lines(T, acc, matrix, ldo, (row, column), (own_row, own_column), M, N, epilogue)
         elif team == 0:
-            store(T, acc, matrix, ldo, row + own_row, column + own_column, M, N, given)
+            store(T, acc, matrix, ldo, row + own_row, column + own_column, M, N, epilogue)
 
     return by_warps
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 from lanewise.isa.multiprocessor import LARGEST_GRID
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.arrays import Pointers
-from lanewise.linalg.kernels.family import Launch, arguments_of, launch
+from lanewise.linalg.kernels.family import Launch, launch
 from lanewise.linalg.kernels.hopper.traits import WARPGROUP
+from lanewise.linalg.kernels.parameters import arguments_of
 from lanewise.linalg.kernels.warp.kernel import compiled
 from lanewise.linalg.kernels.warp.traits import traits_of
 from lanewise.linalg.orientation import oriented, oriented_launch
