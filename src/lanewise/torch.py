@@ -9,27 +9,44 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from numbers import Real
 from typing import Any
 from warnings import warn
 
+import numpy as np
+
 from lanewise.errors import LanewiseError, shown
+from lanewise.formats import FORMATS, f32
 from lanewise.hints import not_called
-from lanewise.linalg.attention import _operand, _require_fitting, _scale, axes_in_memory
+from lanewise.linalg.attention import (
+    _operand,
+    _require_fitting,
+    _scale,
+    attention_of_operator,
+    axes_in_memory,
+)
 from lanewise.linalg.attention import attention as _attention_on_tensors
 from lanewise.linalg.matmul import matmul as _on_tensors
-from lanewise.linalg.matmul import require_product
+from lanewise.linalg.matmul import matmul_of_operator, require_product
 from lanewise.linalg.operands import view_without_memory
 from lanewise.linalg.options import Options
-from lanewise.linalg.types import activation_of, format_named, product_of, result_of
+from lanewise.linalg.types import activation_of, format_named, precision_of, product_of, result_of
 from lanewise.tracebacks import short_traceback
 
 try:
     import torch
     from torch import Tensor
-    from torch._functorch.utils import enable_single_level_autograd_function
-    from torch.autograd import forward_ad
 except ImportError as error:
     raise ImportError("lanewise.torch needs PyTorch, 2.6 or newer: pip install torch") from error
+try:
+    from torch._functorch.utils import enable_single_level_autograd_function
+    from torch.autograd import forward_ad
+    from torch.autograd.function import _SingleLevelFunction
+except ImportError as error:
+    raise ImportError(
+        f"lanewise.torch works with PyTorch 2.6 to 2.13, and {torch.__version__} lacks what it needs: {error}"
+    ) from error
 
 #: What serves in place of names of other libraries.
 INSTEAD = {
@@ -62,6 +79,36 @@ _DIFFERENTIABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _LOWERED = (torch.float16, torch.bfloat16, torch.float32)
 
 
+#: Types of torch by the names of formats: torch.compile follows a dict, and not the search of a format.
+_TYPES: dict[str, torch.dtype] = {
+    name: getattr(torch, fmt.dtype_name)
+    for fmt in FORMATS.values()
+    if hasattr(torch, fmt.dtype_name)
+    for name in (fmt.name, fmt.dtype_name)
+}
+
+
+def _require_tensors(function: str, **given: object) -> None:
+    for name, tensor in given.items():
+        if not isinstance(tensor, Tensor):
+            raise LanewiseError(
+                f"lanewise.torch.{function} takes torch's tensors, and {name} is {type(tensor).__name__}; "
+                f"lw.{function} takes arrays of NumPy and others"
+            )
+
+
+def _number(name: str, value: Any) -> Any:
+    """Return a factor; an error for what is no number."""
+    if isinstance(value, Tensor):
+        raise LanewiseError(
+            f"{name} must be a number, not a tensor: pass float({name}), or multiply by the tensor outside, "
+            "where it gets its gradient"
+        )
+    if isinstance(value, bool) or not isinstance(value, Real | torch.SymFloat | torch.SymInt):
+        raise LanewiseError(f"{name} must be a number, not {shown(value)}")
+    return float(value) if isinstance(value, np.number) else value
+
+
 def _named(given: Sequence[Any]) -> dict[str, Any]:
     """Return the operator's arguments after a and b by their names; those at the end may be left out."""
     usual = {name: value for name, (_, value) in _ARGUMENTS.items()}
@@ -82,7 +129,7 @@ def matmul(
     activation: str | None = None,
     residual: Tensor | None = None,
     alpha: float = 1.0,
-    beta: float = 1.0,
+    beta: float | None = None,
     scale_a: Tensor | float | None = None,
     scale_b: Tensor | float | None = None,
     out_dtype: object = None,
@@ -92,24 +139,19 @@ def matmul(
 ) -> Tensor:
     """Return the product of two tensors, as `lw.matmul` does, with gradients: `torch.ops.lanewise.matmul`."""
     _look_for_dtensor()
-    for name, factor in (("a", a), ("b", b)):
-        if not isinstance(factor, Tensor):
-            raise LanewiseError(
-                f"lanewise.torch.matmul takes torch's tensors, and {name} is {type(factor).__name__}; "
-                "lw.matmul multiplies arrays of NumPy and others"
-            )
+    _require_tensors("matmul", a=a, b=b)
     if activation is not None and not isinstance(activation, str):
         raise LanewiseError(f"activation= is a name such as 'gelu', not {shown(activation)}")
-    for name, number in (("alpha", alpha), ("beta", beta)):
-        if isinstance(number, Tensor):
-            raise LanewiseError(
-                f"{name} must be a number, not a tensor: pass float({name}), or multiply by the tensor "
-                "outside, where it gets its gradient"
-            )
-    if isinstance(scale_a, int | float):
-        alpha, scale_a = alpha * scale_a, None
-    if isinstance(scale_b, int | float):
-        alpha, scale_b = alpha * scale_b, None
+    alpha, beta = _number("alpha", alpha), _number("beta", 1.0 if beta is None else beta)
+    for name, scale in (("scale_a", scale_a), ("scale_b", scale_b)):
+        if scale is not None and not isinstance(scale, Tensor):
+            if a.dtype in _DIFFERENTIABLE:
+                raise LanewiseError(f"{name} is for float8 and int8, not for {a.dtype}: alpha= is a factor")
+            alpha = alpha * _number(name, scale)
+    scale_a = scale_a if isinstance(scale_a, Tensor) else None
+    scale_b = scale_b if isinstance(scale_b, Tensor) else None
+    if isinstance(out_dtype, str):
+        out_dtype = _TYPES.get(out_dtype, out_dtype)
     if out_dtype is not None and not isinstance(out_dtype, torch.dtype):
         out_dtype = getattr(torch, format_named(out_dtype, "out_dtype").dtype_name)
     return _call(
@@ -135,7 +177,7 @@ def _computed(a: Tensor, b: Tensor, *rest: object) -> Tensor:
     for name, tensor in tensors.items():
         if tensor is not None and tensor.requires_grad:
             tensors[name] = tensor.detach()
-    product: Tensor = _on_tensors(**tensors, **given)
+    product: Tensor = matmul_of_operator(**tensors, **given)
     return product
 
 
@@ -222,9 +264,12 @@ def _differentiable(name: str, setup: Any, backward: Any, jvp: Any) -> None:
             return jvp(ctx, *tangents)
 
     methods = {"forward": forward, "setup_context": setup, "backward": backward, "jvp": tangent}
+    key = getattr(torch.autograd.Function, "_compiled_autograd_key", None)
+    if key is not None:
+        methods["_compiled_autograd_key"] = key
     function: Any = type(
         f"lanewise_{name}",
-        (torch.autograd.function._SingleLevelFunction,),  # the dispatcher itself goes through the levels
+        (_SingleLevelFunction,),  # the dispatcher itself goes through the levels
         {method: staticmethod(value) for method, value in methods.items()},
     )
 
@@ -276,7 +321,7 @@ def _gradients(ctx: Any, gradient: Tensor | None) -> tuple[Any, ...]:
         return (None,) * len(ctx.needs_input_grad)
     a, b, bias = ctx.saved_tensors
     wide = _require_derivatives(ctx, a)
-    needed = dict(zip(("keyset", "a", "b", *_ARGUMENTS), ctx.needs_input_grad, strict=False))
+    needed = dict(zip(("called", "a", "b", *_ARGUMENTS), ctx.needs_input_grad, strict=False))
     gradients: dict[str, Tensor | None] = {}
     if needed.get("residual"):
         gradients["residual"] = (gradient * ctx.beta).to(ctx.types[1])
@@ -472,6 +517,7 @@ def attention(
     batch_invariant: bool = False,
 ) -> Any:
     """Return what `lw.attention` does, by an operator that torch.compile knows; it has no gradient."""
+    _require_tensors("attention", q=q, k=k, v=v)
     operators: Any = torch.ops.lanewise
     operator = operators.attention_lse if return_lse else operators.attention
     return operator(q, k, v, causal, scale, batch_invariant)
@@ -484,7 +530,7 @@ def _attention_on(return_lse: bool) -> Callable[..., Any]:
         q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None,
         batch_invariant: bool = False,
     ) -> Any:  # fmt: skip
-        return _attention_on_tensors(
+        return attention_of_operator(
             *[tensor.detach() for tensor in (q, k, v)],
             causal=causal, scale=scale, return_lse=return_lse, batch_invariant=batch_invariant,
         )  # fmt: skip
@@ -583,13 +629,15 @@ def _attention_in_graph(q: Any, k: Any, v: Any, **keywords: Any) -> Any:
 
 
 def _leave_uncompiled(function: Any) -> None:
-    """Let torch.compile run a function that ends a graph as it is, and all that it calls."""
-    try:
+    """Let torch.compile run a function that ends a graph as it is, and all that it calls.
+
+    A function that was decorated shares its code with others of the library, which are left, too.
+    """
+    with suppress(Exception):  # there is no such setting before torch 2.7
         from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
-    except ImportError:  # before torch 2.7
-        return
-    skip = _FrameAction.SKIP
-    set_code_exec_strategy(function.__code__, _FrameExecStrategy(skip, skip))
+
+        skip = _FrameAction.SKIP
+        set_code_exec_strategy(function.__code__, _FrameExecStrategy(skip, skip))
 
 
 _leave_uncompiled(_on_tensors)
@@ -627,6 +675,9 @@ class Linear(torch.nn.Linear):
         super().__init__(in_features, out_features, bias, device, dtype)
         self.activation, self.precision, self.batch_invariant = activation, precision, batch_invariant
         activation_of(activation)
+        if precision is not None:
+            fmt = format_named(self.weight.dtype, "dtype")
+            precision_of(product_of(fmt, fmt), fmt, precision)
 
     def forward(self, input: Tensor) -> Tensor:
         """Return activation(input · weightᵀ + bias)."""
@@ -657,18 +708,19 @@ def patch(
 ) -> torch.nn.Module:
     """Let every `torch.nn.Linear` of a model multiply by lanewise, and return the model.
 
-    Patched again, its layers get the new precision. A `lanewise.torch.Linear` of your own stays as it is.
-    Parameters and hooks stay. Modules of classes derived from nn.Linear are left alone: their own forward
-    may do more.
+    Patched again, its layers get the new precision, which is for layers of float32. A `lanewise.torch.Linear`
+    of your own stays as it is. Parameters and hooks stay. Modules of classes derived from nn.Linear are left
+    alone: their own forward may do more.
     """
-    if not isinstance(model, torch.nn.Module):
-        raise LanewiseError(f"lanewise.torch.patch takes a model, an nn.Module, not {shown(model)}")
+    _require_model(model, "patch")
+    precision_of(product_of(f32, f32), f32, precision)
     for module in model.modules():
         if type(module) is torch.nn.Linear and module.weight.dtype in _DIFFERENTIABLE:
             module.__class__ = Linear
             module._is_patched = True
         if getattr(module, "_is_patched", False):
-            module.precision, module.batch_invariant = precision, batch_invariant
+            module.precision = precision if module.weight.dtype == torch.float32 else None
+            module.batch_invariant = batch_invariant
     if not any(isinstance(module, Linear) for module in model.modules()):
         warn("lanewise.torch.patch: the model has no torch.nn.Linear, and stays as it is", stacklevel=2)
     return model
@@ -677,12 +729,25 @@ def patch(
 @short_traceback
 def unpatch(model: torch.nn.Module) -> torch.nn.Module:
     """Give every module that `patch` changed its own product back. Returns the model."""
+    _require_model(model, "unpatch")
     for module in model.modules():
         if type(module) is Linear and module._is_patched:
             module.__class__ = torch.nn.Linear
             for name in ("precision", "batch_invariant", "_is_patched"):
                 module.__dict__.pop(name, None)
+    left = [name for name, module in model.named_modules() if getattr(module, "_is_patched", False)]
+    if left:
+        warn(
+            f"lanewise.torch.unpatch: {', '.join(left)} got a parametrization after patch, and stays: take "
+            "it off, unpatch, and register it again",
+            stacklevel=2,
+        )
     return model
+
+
+def _require_model(model: object, function: str) -> None:
+    if not isinstance(model, torch.nn.Module):
+        raise LanewiseError(f"lanewise.torch.{function} takes a model, an nn.Module, not {shown(model)}")
 
 
 # sharded tensors --------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -88,3 +88,31 @@ def test_benchmark_and_autotune(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) 
     assert timings[64, 4].median < timings[64, 1].median  # small blocks of little work keep a GPU idle
     large, small = (lw.benchmark(lambda size=size: x[:size].mul_(1.0)).median for size in (1 << 24, 1 << 20))
     assert large > 2 * small > 0
+
+
+class Line(NamedTuple):
+    """Integers in memory, and the step from one to the next."""
+
+    data: lw.Ptr[lw.i32]
+    step: lw.i32
+
+
+@lw.kernel
+def add_lines(out: lw.Ptr[lw.i32], line: Line, factors: (lw.i32, lw.i64)) -> None:  # type: ignore[syntax]  # types
+    i = lw.thread_idx.x
+    out[i] = out[i] + line.data[i * line.step] * factors[0] + factors[1].to(lw.i32)
+
+
+def test_structs_are_passed_field_by_field() -> None:
+    """The first launches and those that machine code makes, as a struct and as tuples."""
+    data = torch.arange(64, dtype=torch.int32, device="cuda")
+    out, wanted = torch.zeros(32, dtype=torch.int32, device="cuda"), np.zeros(32, np.int64)
+    for number in range(40):
+        step = 1 + number % 2
+        one: Any = step
+        line: Any = Line(data, one) if number % 3 else (data, step)
+        add_lines[1, 32](out, line, (number, -number))
+        wanted += np.arange(32) * step * number - number
+    assert np.array_equal(out.cpu().numpy(), wanted)
+    with pytest.raises(lw.LanewiseError, match="line takes Line, or a tuple of 2"):
+        add_lines[1, 32](out, data, (1, 2))

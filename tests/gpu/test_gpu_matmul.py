@@ -31,6 +31,20 @@ def test_calls_of_one_kind_on_other_memory(torch: Any) -> None:
             assert bits(found) == bits(lw.matmul(a.cpu(), b.cpu()))
 
 
+def test_every_call_tells_torch_that_out_has_changed(torch: Any) -> None:
+    """Calls that machine code makes, too: what a backward pass saved of it is refused."""
+    a = torch.randn(64, 64, device="cuda").bfloat16()
+    out = torch.empty_like(a)
+    for number in range(20):
+        assert out._version == number
+        lw.matmul(a, a, out=out)
+    weight, x = (torch.randn(64, 64, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    product = x.requires_grad_() @ weight
+    lw.matmul(a, a, out=weight)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.sum().backward()
+
+
 @pytest.mark.parametrize("shape", [(256, 256, 512), (255, 129, 515), (128, 128, 16384)])
 def test_graphs_and_streams(torch: Any, shape: tuple[int, int, int]) -> None:
     """The same bits from a graph and on another stream: plain, with copies first, with K in parts."""

@@ -400,6 +400,91 @@ def test_graphs_need_no_import_of_lanewise_torch() -> None:
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
 
 
+def test_what_torch_follows_is_refused_by_functions_that_it_does_not_see() -> None:
+    """Their results had no tangents, or were memory that nobody had written."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    x, w, q = numbers(4, 5, grad=False), numbers(5, 3, grad=False), numbers(3, 64, grad=False).half()
+
+    def groups(a: Any) -> Any:
+        return lw.grouped_matmul(a, w[None], [4])
+
+    functions = {
+        "matmul": (lambda a: lw.matmul(a, w), lambda a: lt.matmul(a, w), x),
+        "matmul ": (lambda a: lw.matmul(x, w, residual=a), lambda a: lt.matmul(x, w, residual=a), x @ w),
+        "attention": (lambda a: lw.attention(a, q, q), lambda a: lt.attention(a, q, q), q),
+        "grouped_matmul": (groups, None, x),
+    }
+    for name, (unseen, seen, given) in functions.items():
+        unseen(given)
+        followed = {
+            "inside torch.func": torch.func.functionalize(unseen),
+            "in a trace": make_fx(unseen),
+            "in a trace ": lambda a, unseen=unseen: torch.jit.trace(unseen, (a,)),
+            "inside torch.func ": lambda a, unseen=unseen: torch.vmap(unseen)(a[None]),
+        }
+        for where, call in followed.items():
+            with pytest.raises(lw.LanewiseError, match=f"{where.strip()}.*lw.{name.strip()} computes"):
+                call(given)
+        with torch.autograd.forward_ad.dual_level():
+            unseen(given)  # it has no tangent
+            dual = torch.autograd.forward_ad.make_dual(given, given)
+            with pytest.raises(lw.LanewiseError, match="a tangent of forward mode"):
+                unseen(dual)
+        if seen is not None:
+            assert torch.equal(torch.func.functionalize(seen)(given), seen(given))
+            assert torch.equal(make_fx(seen)(given)(given), seen(given))
+            assert torch.equal(torch.jit.trace(seen, (given,), check_trace=False)(given), seen(given))
+
+
+def test_compiled_autograd_takes_products() -> None:
+    a, b = numbers(4, 5), numbers(5, 3, grad=False)
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")):
+        lt.matmul(a, b, activation="gelu").sum().backward()
+    found, a.grad = a.grad, None
+    torch.nn.functional.gelu(a @ b).sum().backward()
+    assert found is not None
+    torch.testing.assert_close(found, a.grad, atol=1e-4, rtol=1e-4)
+
+
+def test_factors_and_names_are_those_of_lw_matmul() -> None:
+    x, w = numbers(4, 5, grad=False), numbers(5, 3, grad=False)
+    assert torch.equal(lt.matmul(x, w, alpha=np.float32(2), beta=None), lw.matmul(x, w, alpha=2.0))
+    small = x[:, :4].repeat(1, 4).to(torch.float8_e4m3fn)
+    given: Any = {"scale_a": np.float32(2), "scale_b": 3}
+    assert torch.equal(lt.matmul(small, small.T, **given), lw.matmul(small, small.T, **given))
+    for wrong, said in (
+        ({"alpha": True}, "alpha must be a number, not True"), ({"alpha": "x"}, "alpha must be a number"),
+        ({"scale_a": 2.0}, "scale_a is for float8 and int8"), ({"beta": torch.ones(())}, "not a tensor"),
+    ):  # fmt: skip
+        with pytest.raises(lw.LanewiseError, match=said):
+            lt.matmul(x, w, **wrong)
+    for out_dtype in ("f16", "bfloat16", torch.float32):
+
+        def typed(a: Any, out_dtype: Any = out_dtype) -> Any:
+            return lw.matmul(a, a.T, out_dtype=out_dtype)
+
+        half = x.half()
+        assert torch.equal(torch.compile(typed, fullgraph=True, backend="eager")(half), typed(half))
+    with pytest.raises(lw.LanewiseError, match="takes torch's tensors, and q is ndarray"):
+        lt.attention(np.zeros((3, 64)), x, x)
+
+
+def test_layers_that_cannot_be_are_refused_at_once() -> None:
+    with pytest.raises(lw.LanewiseError, match="precision='x'"):
+        lt.Linear(8, 4, precision="x")
+    with pytest.raises(lw.LanewiseError, match="precision='x'"):
+        lt.patch(torch.nn.Linear(8, 4), precision="x")
+    half = lt.patch(torch.nn.Linear(8, 4).half(), precision="tf32")  # which is for layers of float32
+    assert half(torch.ones(2, 8).half()).dtype == torch.float16
+    with pytest.raises(lw.LanewiseError, match=r"unpatch takes a model, an nn\.Module, not 3"):
+        lt.unpatch(3)
+    model = lt.patch(torch.nn.Sequential(torch.nn.Linear(8, 4)))
+    torch.nn.utils.parametrize.register_parametrization(model[0], "weight", torch.nn.Identity())
+    with pytest.warns(UserWarning, match="0 got a parametrization after patch, and stays"):
+        lt.unpatch(model)
+
+
 def test_tensors_that_are_no_memory_are_refused() -> None:
     dense, b = numbers(4, 4, grad=False), numbers(4, 2)
     with pytest.raises(lw.LanewiseError, match=r"a has layout torch\.sparse_coo.*pass a\.to_dense\(\)"):
@@ -432,7 +517,7 @@ def test_a_model_without_products_is_told() -> None:
     array: Any = np.ones((2, 2), np.float16)
     with pytest.warns(UserWarning, match=r"the model has no torch\.nn\.Linear, and stays as it is"):
         lt.patch(torch.nn.Conv2d(3, 3, 3))
-    with pytest.raises(lw.LanewiseError, match=r"and a is ndarray; lw\.matmul multiplies arrays"):
+    with pytest.raises(lw.LanewiseError, match=r"and a is ndarray; lw\.matmul takes arrays"):
         lt.matmul(array, numbers(2, 2))
 
 
@@ -497,10 +582,8 @@ def test_numbers_are_no_tensors_that_could_have_gradients() -> None:
     for given in ({"alpha": learned}, {"beta": learned, "residual": numbers(5, 8)}):
         with pytest.raises(lw.LanewiseError, match="must be a number, not a tensor"):
             lt.matmul(a, b, **given)
-    half = lt.matmul(a, b, scale_a=0.5, out_dtype="bf16")
-    assert (
-        half.dtype == torch.bfloat16 and (half == lt.matmul(a, b, alpha=0.5, out_dtype=torch.bfloat16)).all()
-    )
+    half = lt.matmul(a, b, alpha=0.5, out_dtype="bf16")
+    assert torch.equal(half, lt.matmul(a, b, alpha=0.5, out_dtype=torch.bfloat16))
 
 
 def test_classes_that_add_nothing_to_a_tensor_are_taken() -> None:

@@ -18,9 +18,11 @@ from lanewise.linalg.launch.known_calls import CALLS, remember
 from lanewise.linalg.operands import (
     View,
     empty,
+    is_followed,
     note_written,
     of_library,
     overlap,
+    require_not_followed,
     require_own_elements,
     view_of,
 )
@@ -67,6 +69,27 @@ def attention(
     >>> attention(np.zeros((1, 64), np.float16), np.zeros((2, 64), np.float16), v)[0, :3].tolist()
     [32.0, 33.0, 34.0]
     """
+    if is_followed():
+        require_not_followed("attention", {"q": q, "k": k, "v": v, "out": out})
+    return attention_of_operator(
+        q, k, v, causal=causal, scale=scale, out=out, return_lse=return_lse, batch_invariant=batch_invariant,
+        stream=stream,
+    )  # fmt: skip
+
+
+def attention_of_operator(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    causal: bool,
+    scale: float | None,
+    out: Array | None = None,
+    return_lse: bool,
+    batch_invariant: bool,
+    stream: object = None,
+) -> Any:
+    """Return attention, also where torch follows what is computed, as its operator has rules for that."""
     if CALLS and out is None and stream is None:
         kind = _kind(q, k, v, (causal, scale, return_lse, batch_invariant))
         repeat = None if kind is None else CALLS.get(kind)
@@ -78,7 +101,7 @@ def attention(
         on_it = working_on(stream, q)
         if on_it is not None:
             with on_it:
-                return attention(
+                return attention_of_operator(
                     q, k, v, causal=causal, scale=scale, out=out, return_lse=return_lse,
                     batch_invariant=batch_invariant,
                 )  # fmt: skip

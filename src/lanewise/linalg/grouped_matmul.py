@@ -19,10 +19,12 @@ from lanewise.linalg.matmul import product
 from lanewise.linalg.operands import (
     View,
     empty,
+    is_followed,
     note_written,
     operand,
     plain_tensors,
     require_apart,
+    require_not_followed,
     require_own_elements,
     view_of,
     with_items,
@@ -65,7 +67,9 @@ def grouped_matmul(a: Array, b: Array, offsets: object, *, counts: object = None
     [[4.0, 4.0], [40.0, 40.0], [40.0, 40.0]]
     """
     key = None
-    if counts is None and not keywords:
+    if is_followed():
+        require_not_followed("grouped_matmul", {"a": a, "b": b, **keywords})
+    elif counts is None and not keywords:
         key = _kind(a, b, offsets)
         made = CALLS.get(key)
         if made is not None:

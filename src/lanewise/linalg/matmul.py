@@ -15,7 +15,14 @@ from lanewise.linalg.block_scaling import BlockScaledMatrix, SwizzledScales
 from lanewise.linalg.epilogue_function import EpilogueFunction
 from lanewise.linalg.int4_matmul import product as int4_product
 from lanewise.linalg.launch.known_calls import NATIVE_CALLS, known_call, repeated
-from lanewise.linalg.operands import View, note_written, of_library, with_items
+from lanewise.linalg.operands import (
+    View,
+    is_followed,
+    note_written,
+    of_library,
+    require_not_followed,
+    with_items,
+)
 from lanewise.linalg.options import Options, options_of, require_keywords
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import planned_arch
@@ -32,10 +39,11 @@ DEFAULT_ARCH = "sm_90a"
 _Call = TypeVar("_Call", bound=Callable[..., Any])
 
 
-def _machine_code_first(function: _Call) -> _Call:
+def _machine_code_first(function: _Call, of_operator: bool = False) -> _Call:
     """Return `matmul` with a short way for calls that were made before: machine code is asked first.
 
     It has three keywords of seventeen, as Python fills in defaults one by one; the others are in `more`.
+    Where torch follows a computation, the call is refused, but for that of torch's operator.
     """
 
     @wraps(function)
@@ -51,9 +59,14 @@ def _machine_code_first(function: _Call) -> _Call:
         try:
             if by_position:
                 raise too_many_arguments(function, (a, b, *by_position))
-            if NATIVE_CALLS:
+            if not of_operator and is_followed():
+                given = {"a": a, "b": b, "out": out, "bias": bias, **more}
+                require_not_followed("matmul", given)
+            elif NATIVE_CALLS:
                 result = repeated(a, b, out, bias, activation, more)
                 if result is not None:
+                    if out is not None:
+                        note_written(out)
                     return result
             require_keywords("lw.matmul", more)
             return function(a, b, out=out, bias=bias, activation=activation, **more)
@@ -277,6 +290,8 @@ def _unwrapped(a: object, b: object, options: Options) -> tuple[Any, Any, Option
     )
 
 
+#: `matmul` as torch's operator calls it.
+matmul_of_operator = _machine_code_first(matmul.__wrapped__, of_operator=True)  # type: ignore[attr-defined]
 #: What torch.compile traces in place of `matmul`: an operator.
 matmul.__dict__["_torchdynamo_inline"] = engines.PRODUCT_IN_GRAPH.function
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from math import prod
 from typing import Any, NamedTuple
@@ -123,8 +123,8 @@ def _torch_view(torch: Any, tensor: Any, name: str) -> View:
     kind = type(tensor)
     if kind not in plain_tensors() and kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         raise LanewiseError(
-            f"{name} is a {kind.__name__}, which stands for other tensors: call lanewise.torch.matmul, which "
-            "takes it, or pass those"
+            f"{name} is a {kind.__name__}, which stands for other tensors: call the function of "
+            "lanewise.torch, which takes it, or pass those"
         )
     if tensor.requires_grad and torch.is_grad_enabled():
         raise LanewiseError(
@@ -467,6 +467,48 @@ def of_library(view: View, like: Any, result: Any) -> Any:
     if view.library == "jax" and view.device is None:
         return sys.modules["jax"].device_put(result, next(iter(like.devices())))
     return result
+
+
+def is_followed() -> bool:
+    """Return whether torch follows computations by more than `requires_grad`: for tangents, or in a trace."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    core = torch._C
+    return bool(
+        torch.autograd.forward_ad._current_level >= 0
+        or core._len_torch_dispatch_stack()
+        or core._are_functorch_transforms_active()
+        or core._get_tracing_state() is not None
+    )
+
+
+def require_not_followed(function: str, arrays: Mapping[str, object]) -> None:
+    """Raise an error for tensors whose computation torch follows, as it would not see that of lanewise."""
+    torch = sys.modules["torch"]
+    for name, tensor in arrays.items():
+        if not isinstance(tensor, torch.Tensor):
+            continue
+        where, forward_ad = "", torch.autograd.forward_ad
+        if torch._C._are_functorch_transforms_active():
+            where = "inside torch.func"
+        elif torch._C._get_tracing_state() is not None or _records_graph():
+            where = "in a trace"
+        elif forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
+            where = "with a tangent of forward mode"
+        if where:
+            mend = f"call lanewise.torch.{function}"
+            if function == "grouped_matmul":
+                mend = "multiply group by group, by lanewise.torch.matmul"
+            raise LanewiseError(
+                f"{name} is a tensor {where}, and torch does not see what lw.{function} computes: {mend}"
+            )
+
+
+def _records_graph() -> bool:
+    """Return whether make_fx records what is computed."""
+    proxy_tensor = sys.modules.get("torch.fx.experimental.proxy_tensor")
+    return proxy_tensor is not None and proxy_tensor.get_proxy_mode() is not None
 
 
 def note_written(out: Any) -> None:

@@ -181,7 +181,7 @@ class ConfiguredKernel:
         return len(args) == len(first) and singles(first) == parameters and not encoded
 
     def _opened(self, args: tuple[object, ...]) -> tuple[object, ...]:
-        """Return arguments with the fields of structs in place of the structs, or as they are if they misfit."""
+        """Return arguments with the fields of structs in place of structs, or as they are if they misfit."""
         if len(args) > len(self.kernel.signature):
             return args
         given = zip(self.kernel.signature, args, strict=False)
