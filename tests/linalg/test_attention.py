@@ -228,6 +228,7 @@ CHECKED = [
     (Sizes(1, 2, 1, 200, 200, 256), True, Tile(64, 2, 2, ordered=True)),
     (Sizes(1, 2, 1, 300, 200, 256), False, Tile(64, 2, 2, persistent=True)),
     (Sizes(1, 2, 1, 200, 264, 64), True, Tile(128, 3, 2, parts=3)),
+    (Sizes(1, 1, 1, 192, 448, 64), True, Tile(128, 3, 2, parts=2)),
     (Sizes(1, 2, 2, 100, 300, 96), False, Tile(112, 1, 2, parts=2)),
     (Sizes(1, 1, 1, 5, 1300, 128), True, Tile(128, 1, 2, parts=10)),
 ]
@@ -262,21 +263,100 @@ def test_the_checker_finds_nothing_and_bits_do_not_depend_on_the_grid(
     assert len(set(results)) == 1
 
 
+def require_tile_right(rng: Any, sizes: Sizes, causal: bool, tile: Tile) -> None:
+    """Compare what a tile computes with the reference."""
+    q, k, v = arrays(rng, sizes, BF16)
+    out, lse = np.full_like(q, 7), np.full(q.shape[:-1], 7, np.float32)
+    partial = np.full(partial_bytes(sizes, tile.parts) // 4, np.nan, np.float32)
+    operands = Operands(q, k, v, out, lse, None, partial)
+    for launch in launches_of(sizes, format_of(BF16), causal, tile, operands, 0.125, 132):
+        launch()
+    print(sizes)
+    require_right(out, lse, q, k, v, causal=causal)
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_divided_keys_are_right_and_parts_may_be_empty(causal: bool) -> None:
     print(SEED.entropy)
     rng = np.random.default_rng(SEED.spawn(1)[0])
-    for parts in (2, 7, 9):
-        sizes = Sizes(1, 2, 1, int(rng.integers(2, 140)), int(rng.integers(1, 700)), 64)
-        q, k, v = arrays(rng, sizes, BF16)
-        out, lse = np.full_like(q, 7), np.full(q.shape[:-1], 7, np.float32)
-        partial = np.full(partial_bytes(sizes, parts) // 4, np.nan, np.float32)
-        tile = Tile(consumers=1 if parts == 7 else 2, parts=parts)
-        operands = Operands(q, k, v, out, lse, None, partial)
-        for launch in launches_of(sizes, format_of(BF16), causal, tile, operands, 0.125, 132):
-            launch()
-        print(sizes)
-        require_right(out, lse, q, k, v, causal=causal)
+    for parts in (2, 7, 9, int(rng.integers(65, 129))):
+        keys = int(rng.integers(1, 700 if parts < 10 else 12000))
+        sizes = Sizes(1, 2, 1, int(rng.integers(2, 140)) if parts < 10 else 3, keys, 64)
+        require_tile_right(rng, sizes, causal, Tile(consumers=1 if parts == 7 else 2, parts=parts))
+
+
+def test_parts_of_queries_that_see_no_key_or_begin_with_a_tile() -> None:
+    rng = np.random.default_rng(8)
+    for sizes, consumers, parts in (
+        (Sizes(1, 2, 1, 150, 70, 64), 2, 2), (Sizes(1, 1, 1, 40, 3, 64), 1, 9),
+        (Sizes(1, 1, 1, 192, 448, 64), 3, 2),
+    ):  # fmt: skip
+        require_tile_right(rng, sizes, True, Tile(consumers=consumers, parts=parts))
+
+
+@pytest.mark.parametrize("dtype", [BF16, np.float16])
+def test_sums_of_older_tiles_keep_their_weight(dtype: Any) -> None:
+    """Where the highest score stays the same, however large, they are multiplied by 1: the halves cancel."""
+    rng = np.random.default_rng()
+    for keys, score in ((384, 1e4), (3000, 30.0), (3000, 1e6), (3000, 1e8)):
+        q = rng.normal(size=(3, 64)).astype(dtype)
+        k = np.repeat(rng.normal(size=(1, 64)).astype(dtype), keys, 0)
+        v = np.where(np.arange(keys)[:, None] < keys // 2, -1.0, 1.0).repeat(64, 1).astype(dtype)
+        scale = float(np.float32(score / np.abs(q.astype(float) @ k[0].astype(float)).max()))
+        for batch_invariant in (True, False):
+            out, lse = lw.attention(q, k, v, scale=scale, return_lse=True, batch_invariant=batch_invariant)
+            require_right(
+                out[None, None], lse[None, None], *(each[None, None] for each in (q, k, v)), scale=scale
+            )
+
+
+def test_keys_without_weight_in_the_last_tiles() -> None:
+    """A bias of -inf in a column of the keys masks them: tiles of nothing else come first."""
+    rng = np.random.default_rng(3)
+    q, k, v = (rng.normal(size=(length, 64)).astype(BF16) for length in (4, 1500, 1500))
+    q[:, 5], k[:, 5], k[300:, 5] = 1, 0, -np.inf
+    seen = [each[None, None] for each in (q, k[:300], v[:300])]
+    for batch_invariant in (True, False):
+        out, lse = lw.attention(q, k, v, return_lse=True, batch_invariant=batch_invariant)
+        require_right(out[None, None], lse[None, None], *seen)
+    k[:, 5] = -np.inf
+    for given in ({"batch_invariant": True}, {"causal": True}, {}):
+        out, lse = lw.attention(q, k, v, return_lse=True, **given)
+        assert not out.any() and np.isneginf(lse).all()
+
+
+def test_numbers_that_are_none_show_in_the_logarithms() -> None:
+    rng = np.random.default_rng(4)
+    q, k, v = (rng.normal(size=(length, 64)).astype(BF16) for length in (4, 1500, 1500))
+    q[1, 3] = np.nan
+    for batch_invariant in (True, False):
+        out, lse = lw.attention(q, k, v, return_lse=True, batch_invariant=batch_invariant)
+        assert np.array_equal(np.isnan(lse), [False, True, False, False])
+        assert np.array_equal(np.isnan(out.astype(float)).any(1), np.isnan(lse))
+
+
+def test_addresses_between_multiples_of_16_bytes_are_copied() -> None:
+    rng = np.random.default_rng(6)
+    wide = [rng.normal(size=(1, 1, length, 72)).astype(BF16) for length in (20, 30, 30)]
+    for first in (1, 4):
+        q, k, v = (each[..., first : first + 64] for each in wide)
+        out = np.zeros((1, 1, 20, 72), BF16)[..., first : first + 64]
+        require_right(lw.attention(q, k, v, out=out), None, q, k, v)
+    same = wide[0][..., :64]
+    for name in "qkv":
+        with pytest.raises(lw.LanewiseError, match=f"out shares memory with {name}"):
+            lw.attention(*(same if each == name else same.copy() for each in "qkv"), out=same)
+
+
+def test_scales_are_numbers_of_any_kind() -> None:
+    q = np.ones((2, 64), np.float16)
+    wanted = lw.attention(q, q, q, scale=0.5).tobytes()
+    for scale in (np.float16(0.5), BF16(0.5), np.array(0.5), np.float64(0.5)):
+        assert lw.attention(q, q, q, scale=scale).tobytes() == wanted
+    wrong: Any
+    for wrong in (np.ones(2), "1", True):
+        with pytest.raises(lw.LanewiseError, match="must be a number above 0"):
+            lw.attention(q, q, q, scale=wrong)
 
 
 def test_keys_are_divided_unless_the_call_is_batch_invariant() -> None:

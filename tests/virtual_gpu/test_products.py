@@ -32,18 +32,32 @@ with lw.virtual_gpu("H200") as gpu:
 ATTENTION = """
 rng = np.random.default_rng(int(sys.argv[1]))
 with lw.virtual_gpu("H200") as gpu:
-    q, k, v = (rng.standard_normal((1, 2, length, 64)).astype(np.float16) for length in (30, 41, 41))
-    wanted = lw.attention(q, k, v)
-    out = OnDevice(gpu.driver, np.zeros_like(wanted))
-    for _ in range(2):
-        lw.attention(*[OnDevice(gpu.driver, each) for each in (q, k, v)], out=out)
-        print("attention", out.read().tobytes() == wanted.tobytes())
-    print(len(gpu.launches) >= 2)
+    lengths = (30, 41, 41, 700)
+    q, k, v, many = (rng.standard_normal((1, 2, each, 64)).astype(np.float16) for each in lengths)
+    wide = rng.standard_normal((1, 2, 30, 128)).astype(np.float16)
+    calls = [  # each differs from one before in one thing alone
+        (q, k, v, {}), (q, k, v, {"causal": True}), (q, k, v, {"scale": 0.5}), (wide[..., :64], k, v, {}),
+        (q, k[:, :1], v[:, :1], {}), (q, many, many, {"batch_invariant": True}), (q, k, v, {}),
+    ]
+    stream = int(gpu.driver.cuStreamCreate(1))
+    for number, (*arrays, options) in enumerate(calls):
+        wanted = lw.attention(*arrays, **options)
+        out = OnDevice(gpu.driver, np.zeros_like(wanted))
+        there = [OnDevice(gpu.driver, each) for each in arrays]
+        if arrays[0].base is wide:
+            whole = OnDevice(gpu.driver, wide)
+            there[0].__cuda_array_interface__ |= {"data": (whole.address, False), "strides": wide.strides}
+        for _ in range(2):
+            lw.attention(*there, out=out, stream=stream if number % 2 else None, **options)
+            gpu.driver.cuStreamSynchronize(stream)
+            print("attention", out.read().tobytes() == wanted.tobytes())
+    assert {launch.stream for launch in gpu.launches} == {0, stream}, gpu.launches
+    print(len(gpu.launches) >= 14)
 """
 #: What a script prints, beside whether there were as many launches.
 SCRIPTS = {
     PRODUCTS: [f"{name} True" for name in ("float16", "float64", "int8") for _ in range(3)],
-    ATTENTION: ["attention True", "attention True"],
+    ATTENTION: ["attention True"] * 14,
 }
 
 

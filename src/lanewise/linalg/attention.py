@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lanewise.errors import LanewiseError
+from lanewise.errors import LanewiseError, shown
 from lanewise.formats import f32
 from lanewise.linalg.arrays import Array
 from lanewise.linalg.kernels.attention.plans import HEAD_SIZES, tile_of
@@ -92,7 +92,10 @@ def attention_of_operator(
     """Return attention, also where torch follows what is computed, as its operator has rules for that."""
     if CALLS and out is None and stream is None:
         kind = _kind(q, k, v, (causal, scale, return_lse, batch_invariant))
-        repeat = None if kind is None else CALLS.get(kind)
+        try:
+            repeat = None if kind is None else CALLS.get(kind)
+        except TypeError:  # an option that cannot be one
+            repeat = None
         if repeat is not None:
             return repeat(q, k, v)
     if stream is not None:
@@ -119,7 +122,7 @@ def attention_of_operator(
         _require_result(target, views)
     sums = empty(views[0], views[0].shape[:-1], f32) if with_lse else None
     lse = None if sums is None else view_of(sums, "lse")
-    as_they_lie = _compute(views, target, lse, factor, flags)
+    as_they_lie = _compute(views, target, lse, factor, flags, stream)
     note_written(out)
     if out is None:
         result = of_library(views[0], q, result)
@@ -195,8 +198,10 @@ def _scale(given: object, depth: int) -> float:
     """Return the factor of scores: the given one, or 1/√(head size)."""
     if given is None:
         return 1 / sqrt(depth)
-    if isinstance(given, bool | np.bool_) or not isinstance(given, Real | np.floating):
-        raise LanewiseError(f"scale={given!r} must be a number above 0")
+    single: Any = given
+    given = single.item() if getattr(given, "shape", None) == () else given
+    if isinstance(given, bool | np.bool_) or not isinstance(given, Real):
+        raise LanewiseError(f"scale={shown(given)} must be a number above 0")
     try:
         with np.errstate(over="ignore"):
             value = float(np.float32(given))
@@ -204,7 +209,8 @@ def _scale(given: object, depth: int) -> float:
         value = inf
     if not (isfinite(value) and value > 0):
         raise LanewiseError(
-            f"scale={given!r} must be a number above 0 that f32 holds; for a negative one, pass -q and -scale"
+            f"scale={shown(given)} must be a number above 0 that f32 holds; for a negative one, pass -q and "
+            "-scale"
         )
     return value
 
@@ -258,7 +264,9 @@ def _copied(view: View, name: str) -> View:
     """Return a contiguous copy, made by the array's own library."""
     array = view.array
     if view.device is None:
-        return view_of(np.array(array, order="C"), name)._replace(library=view.library)
+        copy = empty(view._replace(library="numpy"), view.shape, view.format)
+        copy[...] = array
+        return view_of(copy, name)._replace(library=view.library)
     if view.library == "torch":
         return view_of(array.clone(memory_format=sys.modules["torch"].contiguous_format), name)
     if view.library == "cupy":
@@ -280,16 +288,27 @@ def _with_four_axes(view: View) -> View:
     return view._replace(shape=shape, strides=tuple(reversed(steps)))
 
 
-def _compute(views: list[View], out: View, lse: View | None, scale: float, flags: dict[str, bool]) -> bool:
+def _compute(
+    views: list[View], out: View, lse: View | None, scale: float, flags: dict[str, bool], stream: object
+) -> bool:
     """Compute on arrays that fit together, and write results; return whether the kernel took them all as they
     lie."""
     if 0 in out.shape:
         return False
     if not views[1].shape[-2]:  # no keys
+        if not hasattr(out.array, "__setitem__"):
+            raise LanewiseError(
+                f"there are no keys, and lanewise cannot fill an array of {out.library} with zeros"
+            )
         out.array[...] = 0
         if lse is not None:
             lse.array[...] = -np.inf
         return False
+    if out.device is not None and not hasattr(out.array, "__setitem__") and not _loadable(out):
+        raise LanewiseError(
+            f"out has strides {out.strides} that TMA cannot store: pass a contiguous array of {out.library} "
+            "that begins at a multiple of 16 bytes"
+        )
     loadable = all(_loadable(view) for view in (*views, out))
     views = [
         view if _loadable(view) else _copied(view, name) for view, name in zip(views, "qkv", strict=True)
@@ -301,7 +320,7 @@ def _compute(views: list[View], out: View, lse: View | None, scale: float, flags
     else:
         from lanewise.linalg.launch.attention import compute
 
-        compute(call)
+        compute(call, stream)
     if target is not out:
         out.array[...] = target.array
     return loadable

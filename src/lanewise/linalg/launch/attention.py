@@ -7,8 +7,10 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+from lanewise.errors import LanewiseError
 from lanewise.formats import f32
 from lanewise.gpu.device import Device
+from lanewise.gpu.streams import stream_handle
 from lanewise.lang import u32
 from lanewise.linalg.arrays import COUNTER_BYTES, device_view
 from lanewise.linalg.kernels.attention.sizes import AttentionCall, Operands
@@ -18,13 +20,18 @@ from lanewise.linalg.launch.prepare import Prepared, address_of, current_stream,
 from lanewise.linalg.launch.workspaces import counters_for, counting_workspace, workspace_for
 
 
-def compute(call: AttentionCall) -> None:
-    """Launch the kernel of a call on the current stream of its arrays' library."""
+def compute(call: AttentionCall, given: object) -> None:
+    """Launch the kernel of a call on a stream, if none is given on the current one of its arrays' library."""
     ordinal = call.q.device
     assert ordinal is not None
-    stream = current_stream(call.q, ordinal)
+    stream = current_stream(call.q, ordinal) if given is None else stream_handle(given)
     counters = counters_for(call.q, ordinal, stream) if call.tile.persistent else None
     size = partial_bytes(call.sizes, call.tile.parts)
+    if size and call.q.library not in ("torch", "cupy"):
+        raise LanewiseError(
+            f"keys are divided, and sums of {size} bytes go to memory, which torch and CuPy alone can "
+            "allocate: pass arrays of theirs, or batch_invariant=True, which divides none"
+        )
     addresses = _addresses(call, counters, workspace_for(call.q, size) if size else None)
     _launches_of(call, addresses, ordinal)(addresses, stream)
 

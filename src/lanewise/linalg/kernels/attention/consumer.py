@@ -197,7 +197,7 @@ class Consumer:
     def store(self, Out, batch, head, query, sums, total) -> None:
         """Divide by the totals and store 64 rows by way of shared memory; rows that saw no key are zero."""
         T = self.traits
-        shares = [lw.rcp(row_total) for row_total in total]
+        shares = [lw.where(row_total == f32(0.0), f32(0.0), lw.rcp(row_total)) for row_total in total]
         divided = [sums[i] * shares[i // 2 % 2] for i in range(len(sums))]
         if T.causal:
             nothing = [row_total == f32(0.0) for row_total in total]

@@ -34,14 +34,25 @@ def exp2(x):
 
 @lw.device
 def logarithm(x):
-    """Return ln(x) of a normal f32 above 0, about 1 ulp; made of exact operations."""
+    """Return ln(x) of a normal f32 above 0, about 1 ulp, made of exact operations; NaN of NaN and inf."""
     exponent = (lw.bitcast(x, lw.i32) - _HALF_ROOT) >> _EXPONENT
     y = lw.bitcast(lw.bitcast(x, lw.i32) - (exponent << _EXPONENT), f32) - 1.0
     series = f32(_LOGARITHM[0])
     for coefficient in _LOGARITHM[1:]:
         series = lw.fma(series, y, f32(coefficient))
     square = y * y
-    return lw.fma(exponent.to(f32), f32(_LN2), lw.fma(square, lw.fma(series, y, f32(-0.5)), y))
+    value = lw.fma(exponent.to(f32), f32(_LN2), lw.fma(square, lw.fma(series, y, f32(-0.5)), y))
+    return lw.where(x < f32(np.inf), value, x - x)
+
+
+@lw.device
+def base_of(highest, factor):
+    """Return what is subtracted from exponents: the highest score times a factor, rounded; 0 if it is -inf.
+
+    Sums lie on their base: what multiplies them later is 2 to the difference of bases as they were rounded,
+    which is 1 if the highest score stays the same.
+    """
+    return lw.where(highest == f32(-np.inf), f32(0.0), highest * factor)
 
 
 class Softmax:
@@ -83,10 +94,8 @@ class Softmax:
             for i in columns:
                 top = lw.max(top, values[i])
             top = over_row(lw.max, top)
-            base = top * self.scale
-            if masked:  # a row that has seen no key yet
-                base = lw.where(top == f32(-np.inf), f32(0.0), base)
-            factor = exp2(lw.fma(highest[half], self.scale, -base))
+            base = base_of(top, self.scale)
+            factor = exp2(highest[half] * self.scale - base)
             sums = [None, None]
             for i in columns:
                 values[i] = exp2(lw.fma(values[i], self.scale, -base))

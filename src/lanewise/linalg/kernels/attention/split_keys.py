@@ -14,7 +14,7 @@ from lanewise.formats import Format, f32
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.arrays import element_steps
 from lanewise.linalg.kernels.attention.sizes import Operands, Sizes
-from lanewise.linalg.kernels.attention.softmax import LOG2_E, exp2, logarithm
+from lanewise.linalg.kernels.attention.softmax import LOG2_E, base_of, exp2, logarithm
 from lanewise.linalg.kernels.family import Launch, launch
 
 LANES = 32
@@ -78,8 +78,8 @@ def weights_of(partial, row, parts, factor, most):
     for score in highest[1:]:
         top = lw.max(top, score)
     top = lw.warp_reduce(top, "max")
-    base = lw.where(top == f32(-np.inf), f32(0.0), top * factor)
-    weights = [exp2(lw.fma(score, factor, -base)) for score in highest]
+    base = base_of(top, factor)
+    weights = [exp2(score * factor - base) for score in highest]
     total = weights[0] * totals[0]
     for weight, of_part in zip(weights[1:], totals[1:], strict=True):
         total = lw.fma(weight, of_part, total)
@@ -101,10 +101,9 @@ def added(partial, row, parts, weights, first, step):
             loaded = [[(place + column).aligned(8).load(2) for column in columns] for place in places]
             for number, more in zip(numbers, loaded, strict=True):
                 share = lw.shfl_sync(weights[begin // LANES], number % LANES)
-                share = lw.where(number < parts, share, f32(0.0))
                 for pair, both in zip(sums, more, strict=True):
                     for n in range(2):
-                        pair[n] = lw.fma(share, both[n], pair[n])
+                        pair[n] = lw.where(number < parts, lw.fma(share, both[n], pair[n]), pair[n])
     return sums
 
 
