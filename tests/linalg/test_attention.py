@@ -320,8 +320,9 @@ def test_keys_without_weight_in_the_last_tiles() -> None:
         out, lse = lw.attention(q, k, v, return_lse=True, batch_invariant=batch_invariant)
         require_right(out[None, None], lse[None, None], *seen)
     k[:, 5] = -np.inf
-    for given in ({"batch_invariant": True}, {"causal": True}, {}):
-        out, lse = lw.attention(q, k, v, return_lse=True, **given)
+    options: Any
+    for options in ({"batch_invariant": True}, {"causal": True}, {}):
+        out, lse = lw.attention(q, k, v, return_lse=True, **options)
         assert not out.any() and np.isneginf(lse).all()
 
 
@@ -351,6 +352,7 @@ def test_addresses_between_multiples_of_16_bytes_are_copied() -> None:
 def test_scales_are_numbers_of_any_kind() -> None:
     q = np.ones((2, 64), np.float16)
     wanted = lw.attention(q, q, q, scale=0.5).tobytes()
+    scale: Any
     for scale in (np.float16(0.5), BF16(0.5), np.array(0.5), np.float64(0.5)):
         assert lw.attention(q, q, q, scale=scale).tobytes() == wanted
     wrong: Any
