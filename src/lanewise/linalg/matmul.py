@@ -59,15 +59,13 @@ def _machine_code_first(function: _Call, of_operator: bool = False) -> _Call:
         try:
             if by_position:
                 raise too_many_arguments(function, (a, b, *by_position))
+            if NATIVE_CALLS:
+                result = repeated(a, b, out, bias, activation, more)
+                if result is not None:
+                    return result
             if not of_operator and is_followed():
                 given = {"a": a, "b": b, "out": out, "bias": bias, **more}
                 require_not_followed("matmul", given)
-            elif NATIVE_CALLS:
-                result = repeated(a, b, out, bias, activation, more)
-                if result is not None:
-                    if out is not None:
-                        note_written(out)
-                    return result
             require_keywords("lw.matmul", more)
             return function(a, b, out=out, bias=bias, activation=activation, **more)
         except LanewiseError as error:

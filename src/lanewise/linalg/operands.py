@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from math import prod
 from typing import Any, NamedTuple
@@ -471,16 +471,20 @@ def of_library(view: View, like: Any, result: Any) -> Any:
 
 def is_followed() -> bool:
     """Return whether torch follows computations by more than `requires_grad`: for tangents, or in a trace."""
-    torch = sys.modules.get("torch")
-    if torch is None:
+    if sys.modules.get("torch") is None:
         return False
+    levels, modes, transforms, tracing = _what_follows()
+    return bool(levels._current_level >= 0 or modes() or transforms() or tracing())
+
+
+@cache
+def _what_follows() -> tuple[Any, Callable[[], Any], Callable[[], Any], Callable[[], Any]]:
+    """Return where torch keeps the level of tangents, and what says whether modes, transforms and traces of
+    torch see its operators."""
+    torch = sys.modules["torch"]
     core = torch._C
-    return bool(
-        torch.autograd.forward_ad._current_level >= 0
-        or core._len_torch_dispatch_stack()
-        or core._are_functorch_transforms_active()
-        or core._get_tracing_state() is not None
-    )
+    transforms = core._are_functorch_transforms_active
+    return torch.autograd.forward_ad, core._len_torch_dispatch_stack, transforms, core._is_tracing
 
 
 def require_not_followed(function: str, arrays: Mapping[str, object]) -> None:
@@ -492,7 +496,7 @@ def require_not_followed(function: str, arrays: Mapping[str, object]) -> None:
         where, forward_ad = "", torch.autograd.forward_ad
         if torch._C._are_functorch_transforms_active():
             where = "inside torch.func"
-        elif torch._C._get_tracing_state() is not None or _records_graph():
+        elif torch._C._is_tracing() or _records_graph():
             where = "in a trace"
         elif forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
             where = "with a tangent of forward mode"
@@ -513,9 +517,16 @@ def _records_graph() -> bool:
 
 def note_written(out: Any) -> None:
     """Tell torch that an `out` has other numbers now, so that a backward pass which saved it is refused."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(out, torch.Tensor) and not out.is_inference():
-        torch.autograd.graph.increment_version(out)
+    if sys.modules.get("torch") is not None:
+        tensors, note = _noting()
+        if isinstance(out, tensors) and not out.is_inference():
+            note(out)
+
+
+@cache
+def _noting() -> tuple[Any, Callable[[Any], None]]:
+    torch = sys.modules["torch"]
+    return torch.Tensor, torch.autograd.graph.increment_version
 
 
 def with_items(array: object, name: str) -> Any:

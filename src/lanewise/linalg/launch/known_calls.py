@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lanewise.gpu.streams import stream_handle
 from lanewise.linalg.epilogue_function import EpilogueFunction
 from lanewise.linalg.launch.workspaces import counting_workspace, kept_workspace
-from lanewise.linalg.operands import plain_tensors, reach
+from lanewise.linalg.operands import is_followed, note_written, plain_tensors, reach
 from lanewise.linalg.options import ARRAYS, NO_SETTINGS, Options, settings_of
 from lanewise.linalg.quantize import QuantizedMatrix
 from lanewise.linalg.sparsify import SparseMatrix
@@ -252,6 +252,8 @@ def repeated(a: Any, b: Any, out: Any, bias: object, activation: object, more: M
 
     `more` are the other keywords; out, bias and activation are apart, as they are common.
     """
+    if is_followed():
+        return None
     call = NATIVE_CALLS[0].call
     if not more and bias is None and activation is None and type(b) not in _IN_TWO_ARRAYS:
         try:
@@ -284,6 +286,8 @@ def repeated(a: Any, b: Any, out: Any, bias: object, activation: object, more: M
         from lanewise.gpu.device import context
 
         raise context(0).driver.error(result, "lw.matmul")
+    if out is not None and result is not None:
+        note_written(out)
     return result
 
 
