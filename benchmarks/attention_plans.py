@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 from lanewise.formats import bf16
 from lanewise.linalg.kernels.attention.plans import H200, Costs, divisions, microseconds, undivided
+from lanewise.linalg.kernels.attention.plans import tiles_of as kinds_of
 from lanewise.linalg.kernels.attention.sizes import Sizes, Tile
 
 RECORD = Path(__file__).parent / "results" / "h200_attention_plans.json"
@@ -99,7 +100,7 @@ def computed(sizes: Sizes, causal: bool) -> tuple[Sizes, bool]:
 
 def tiles_of(sizes: Sizes) -> dict[str, Tile]:
     """Return the tiles and divisions that are measured, by their names."""
-    every = [each for tile in undivided(sizes) for each in (tile, *divisions(sizes, tile))]
+    every = [each for tile in kinds_of(sizes) for each in (tile, *divisions(sizes, tile))]
     return {name_of(tile): tile for tile in every}
 
 
@@ -232,7 +233,9 @@ def regrets(cases: list[Case], costs: Costs) -> list[float]:
     """Return, for each attention, the time of the tile that costs choose over the best one's."""
     found = []
     for case in cases:
-        chosen = min(case.times, key=lambda tile: microseconds(case.sizes, case.causal, tile, costs))
+        whole = undivided(case.sizes)
+        may_be = [tile for tile in case.times if tile.parts > 1 or tile in whole]
+        chosen = min(may_be, key=lambda tile: microseconds(case.sizes, case.causal, tile, costs))
         found.append(case.times[chosen] / min(case.times.values()))
     return found
 

@@ -278,6 +278,17 @@ def test_docs_quote_the_recorded_speed_of_attention() -> None:
     assert f"{seen['host_microseconds']:.1f} µs of the host's time" in text
 
 
+def test_docs_quote_attentions_at_random() -> None:
+    rows, said = record("h200_attention_random")["rows"], []
+    for first, last in ((1, 1), (2, 64), (65, 1 << 31)):
+        ratios = [row["ratio"] for row in rows if first <= row["queries"] <= last and row["ratio"] > 0]
+        said += [len(ratios), geometric_mean(ratios), min(ratios)]
+    assert (
+        "{} attentions of one query were {:.2f} times as fast in the geometric mean ({:.2f} at least), {} of "
+        "2 to 64 queries {:.2f} times ({:.2f} at least), and {} of more {:.2f} times ({:.2f} at least)"
+    ).format(*said) in page("docs/attention.md")
+
+
 def test_docs_quote_the_regret_of_dividing_keys() -> None:
     spec = spec_from_file_location("attention_plans", ROOT / "benchmarks" / "attention_plans.py")
     assert spec is not None and spec.loader is not None

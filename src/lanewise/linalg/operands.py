@@ -469,18 +469,21 @@ def of_library(view: View, like: Any, result: Any) -> Any:
     return result
 
 
+#: Where torch keeps the level of tangents; what says whether modes, transforms and traces see operators.
+Following = tuple[Any, Callable[[], Any], Callable[[], Any], Callable[[], Any]]
+
+
 def is_followed() -> bool:
     """Return whether torch follows computations by more than `requires_grad`: for tangents, or in a trace."""
     if sys.modules.get("torch") is None:
         return False
-    levels, modes, transforms, tracing = _what_follows()
+    levels, modes, transforms, tracing = following()
     return bool(levels._current_level >= 0 or modes() or transforms() or tracing())
 
 
 @cache
-def _what_follows() -> tuple[Any, Callable[[], Any], Callable[[], Any], Callable[[], Any]]:
-    """Return where torch keeps the level of tangents, and what says whether modes, transforms and traces of
-    torch see its operators."""
+def following() -> Following:
+    """Return what says whether torch follows computations."""
     torch = sys.modules["torch"]
     core = torch._C
     transforms = core._are_functorch_transforms_active

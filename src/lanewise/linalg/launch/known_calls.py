@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lanewise.gpu.streams import stream_handle
 from lanewise.linalg.epilogue_function import EpilogueFunction
 from lanewise.linalg.launch.workspaces import counting_workspace, kept_workspace
-from lanewise.linalg.operands import is_followed, note_written, plain_tensors, reach
+from lanewise.linalg.operands import Following, following, note_written, plain_tensors, reach
 from lanewise.linalg.options import ARRAYS, NO_SETTINGS, Options, settings_of
 from lanewise.linalg.quantize import QuantizedMatrix
 from lanewise.linalg.sparsify import SparseMatrix
@@ -252,8 +252,9 @@ def repeated(a: Any, b: Any, out: Any, bias: object, activation: object, more: M
 
     `more` are the other keywords; out, bias and activation are apart, as they are common.
     """
-    if is_followed():
-        return None
+    for levels, modes, transforms, tracing in _FOLLOWING:
+        if levels._current_level >= 0 or modes() or transforms() or tracing():
+            return None
     call = NATIVE_CALLS[0].call
     if not more and bias is None and activation is None and type(b) not in _IN_TWO_ARRAYS:
         try:
@@ -291,6 +292,8 @@ def repeated(a: Any, b: Any, out: Any, bias: object, activation: object, more: M
     return result
 
 
+#: What says whether torch follows computations, once there is machine code.
+_FOLLOWING: list[Following] = []
 #: The settings after the activation if none is given, and the arrays after out and bias.
 _REST, _OTHER_ARRAYS = NO_SETTINGS[1:], ARRAYS[2:]
 
@@ -308,5 +311,6 @@ def _machine_code(call: KnownCall) -> NativeCalls | None:
         if not made.possible:
             call.quick_empty = None  # so that it is not asked again
             return None
+        _FOLLOWING.append(following())
         NATIVE_CALLS.append(made)
     return NATIVE_CALLS[0]

@@ -16,8 +16,9 @@ from lanewise.linalg.planning.gpus import GPUS
 #: Keys of a tile by the size of a head; heads of 256 have fewer keys in a tile up to `SHORT` keys.
 KEYS = {64: 128, 96: 112, 128: 128, 256: 80}
 SHORT, KEYS_OF_SHORT = 2048, {256: 64}
-#: The tiles of at most 64 queries, and how many queries may be computed by several of them.
-FEW, MOST_BY_FEW = (Tile(consumers=1), Tile(consumers=1, persistent=True)), 1024
+#: The tiles of at most 64 queries, and how many queries may be computed by several of them: undivided ones if
+#: there are at most so many for each multiprocessor.
+FEW, MOST_BY_FEW, MOST_FOR_EACH = (Tile(consumers=1), Tile(consumers=1, persistent=True)), 1024, 2
 #: The tiles of more than 64 queries, by the size of a head.
 _BY_TURNS = Tile(ordered=True, persistent=True)
 MANY = {
@@ -79,18 +80,26 @@ def tile_of(sizes: Sizes, causal: bool, batch_invariant: bool = False) -> Tile:
     """
     tried = undivided(sizes)
     if not batch_invariant:
-        tried += dict.fromkeys(divided for tile in tried for divided in divisions(sizes, tile))
+        tried += dict.fromkeys(divided for tile in tiles_of(sizes) for divided in divisions(sizes, tile))
     return min(tried, key=lambda tile: microseconds(sizes, causal, tile))
 
 
-def undivided(sizes: Sizes) -> list[Tile]:
-    """Return the tiles that an attention may be computed by whose blocks see all keys."""
+def tiles_of(sizes: Sizes) -> list[Tile]:
+    """Return the tiles that an attention may be computed by."""
     keys = KEYS[sizes.depth]
     if sizes.keys <= SHORT:
         keys = KEYS_OF_SHORT.get(sizes.depth, keys)
     tiles = [*FEW] * (sizes.queries <= MOST_BY_FEW)
     tiles += [*MANY[sizes.depth]] * (sizes.queries > FEW[0].queries)
     return [replace(tile, keys=keys) for tile in tiles]
+
+
+def undivided(sizes: Sizes) -> list[Tile]:
+    """Return those whose blocks see all keys: none of few queries where they are far too many."""
+    most = MOST_FOR_EACH * GPUS["sm_90a"].multiprocessors
+    if sizes.queries <= FEW[0].queries or _tiles(sizes, FEW[0]) <= most:
+        return tiles_of(sizes)
+    return [tile for tile in tiles_of(sizes) if tile.consumers > 1]
 
 
 def divisions(sizes: Sizes, tile: Tile) -> list[Tile]:
