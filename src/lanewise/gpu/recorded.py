@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Sequence
 from ctypes import c_uint64
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import lanewise.disk_cache as disk_cache
 from lanewise.errors import InternalError
@@ -27,6 +28,8 @@ _WORD, _POINTER_BYTES = 1 << 64, 8
 _PACK_WORD = struct.Struct("<Q").pack_into
 #: Version of the form in which launches are kept on disk, and the suffix of their files.
 _FORM, _SUFFIX = 2, ".launch"
+#: The most requests that a process keeps of those that launch one kernel.
+_MOST_REQUESTS = 32
 
 
 class Patch(NamedTuple):
@@ -123,17 +126,28 @@ def _refuse_address(title: str, number: int, addresses: Sequence[int]) -> None:
 # on disk ----------------------------------------------------------------------------------------------------
 
 
+class _Code:
+    """The machine code of a kernel on disk: its digest, and how many requests were kept that launch it."""
+
+    def __init__(self, digest: str) -> None:
+        self.digest, self.requests = digest, 0
+
+
+_CODES: WeakKeyDictionary[Loaded, _Code] = WeakKeyDictionary()
+
+
 def keep(request: str, launches: Sequence[tuple[RecordedLaunch, Entry]], more: dict[str, object]) -> None:
-    """Keep launches for other processes, with their machine code and what else JSON holds."""
+    """Keep launches for other processes, with their machine code and what else JSON holds: not more than the
+    first ones of a kernel, as sizes may grow from call to call."""
     if disk_cache.cache_directory() is None:  # the machine code would be made again
         return
-    rows = []
-    for launch, entry in launches:
-        image = cubin(entry.module, launch.kernel.context, entry.name)
-        digest = hashlib.sha256(image).hexdigest()
-        disk_cache.keep(f"machine code {digest}", ".cubin", image)
-        rows.append({
-            "code": digest,
+    codes = [_code(launch, entry) for launch, entry in launches]
+    if codes[0].requests == _MOST_REQUESTS:
+        return
+    codes[0].requests += 1
+    rows = [
+        {
+            "code": code.digest,
             "name": entry.name,
             "shape": [
                 launch.shape.grid, launch.shape.block, launch.shape.shared_bytes, launch.shape.cluster,
@@ -141,9 +155,21 @@ def keep(request: str, launches: Sequence[tuple[RecordedLaunch, Entry]], more: d
             ],
             "raw": [part.hex() for part in launch.raw],
             "patches": [list(patch) for patch in launch.patches],
-        })  # fmt: skip
+        }
+        for code, (launch, entry) in zip(codes, launches, strict=True)
+    ]  # fmt: skip
     content = {"form": _FORM, "launches": rows, "more": more}
     disk_cache.keep(_asked(request, launches[0][0].kernel.context), _SUFFIX, json.dumps(content).encode())
+
+
+def _code(launch: RecordedLaunch, entry: Entry) -> _Code:
+    """Return the machine code of a launch, kept on disk once."""
+    code = _CODES.get(launch.kernel)
+    if code is None:
+        image = cubin(entry.module, launch.kernel.context, entry.name)
+        code = _CODES[launch.kernel] = _Code(hashlib.sha256(image).hexdigest())
+        disk_cache.keep(f"machine code {code.digest}", ".cubin", image)
+    return code
 
 
 def kept(request: str, there: Context) -> tuple[list[RecordedLaunch], dict[str, Any]] | None:

@@ -289,7 +289,7 @@ def _unwrapped(a: object, b: object, options: Options) -> tuple[Any, Any, Option
 
 
 #: `matmul` as torch's operator calls it.
-matmul_of_operator = _machine_code_first(matmul.__wrapped__, of_operator=True)  # type: ignore[attr-defined]
+matmul_of_operator = _machine_code_first(vars(matmul)["__wrapped__"], of_operator=True)
 #: What torch.compile traces in place of `matmul`: an operator.
 matmul.__dict__["_torchdynamo_inline"] = engines.PRODUCT_IN_GRAPH.function
 
