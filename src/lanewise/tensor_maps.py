@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from operator import index
 from typing import Any, Literal
 
@@ -93,13 +93,19 @@ def tensor_map(
     tensor: TiledTensor | Im2colTensor
     if im2col is None:
         sizes = _numbers("box", box, rank)[::-1]
-        tensor = TiledTensor(*common, sizes, steps or (1,) * rank, *modes, find_arch(arch))
+        tensor = _tiled(*common, sizes, steps or (1,) * rank, *modes, find_arch(arch))
     else:
         pixels, channels = _column(box)
         lower, upper = (corner[::-1] for corner in _corners(im2col))
         tensor = Im2colTensor(*common, lower, upper, channels, pixels, steps or (1,) * rank, *modes)
     tensor.require_legal()
     return TensorMap(array, tensor)
+
+
+@lru_cache(maxsize=1024)
+def _tiled(*of: Any) -> TiledTensor:
+    """Return a tensor of tiled mode. Tensors are shared, as they remember whether they are legal."""
+    return TiledTensor(*of)
 
 
 @short_traceback

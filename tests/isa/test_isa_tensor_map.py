@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +193,7 @@ def test_what_is_said_to_be_nearest_is_legal() -> None:
             if value not in old
         )
         assert re.search(rf"\b{new}\b.* nearest", said), said
-        wrong = TiledTensor(**{**wrong.__dict__, **change})
+        wrong = replace(wrong, **change)
     assert wrong.violation() is None
 
 

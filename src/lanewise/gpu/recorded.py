@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import lanewise.disk_cache as disk_cache
 from lanewise.errors import InternalError
-from lanewise.gpu.arrays import locate
+from lanewise.gpu.arrays import ArrayLocation, locate
 from lanewise.gpu.assemble import cubin
 from lanewise.gpu.device import Context
 from lanewise.gpu.launching import argument_bytes
@@ -92,26 +92,29 @@ def record(
     shape: Shape,
     arguments: tuple[object, ...],
     there: Context,
-    operand_of: Callable[[object], int | None],
+    operand_of: Callable[[object], tuple[int, int] | None],
     addresses: Sequence[int],
 ) -> RecordedLaunch:
     """Return a launch with these arguments as one that can be repeated.
 
-    `operand_of` tells of an array which operand's memory it is (None: memory that stays), and `addresses`
-    where the operands lie now.
+    `operand_of` tells of an array which operand's memory it is, and its address (None: memory that stays);
+    `addresses` where the operands lie now.
     """
     types = ParameterTypes(entry.function, entry.module.cuda.text if entry.module.cuda is not None else "")
     raw, patches = [], []
     for number, (title, variable, value) in enumerate(titled(entry.function, arguments)):
         memory = value.array if isinstance(value, ArrayArgument) else value
-        where = locate(memory, 0) if not variable.dims or isinstance(value, ArrayArgument) else None
+        operand = operand_of(memory)
+        if operand is not None:
+            where: ArrayLocation | None = ArrayLocation("lanewise", True, there.ordinal, operand[1])
+        else:
+            where = locate(memory, 0) if not variable.dims or isinstance(value, ArrayArgument) else None
         part = argument_bytes(title, variable, value, where, types, there)
         raw.append(part)
-        operand = operand_of(memory) if where is not None else None
         if operand is not None:
             # The first word of a tensor map is the tensor's address with other fields around it.
             word = int.from_bytes(part[:8], "little")
-            patches.append(Patch(number, operand, (word - addresses[operand]) % _WORD))
+            patches.append(Patch(number, operand[0], (word - addresses[operand[0]]) % _WORD))
         elif where is None and len(part) == _POINTER_BYTES:
             _refuse_address(title, int.from_bytes(part, "little"), addresses)
     return RecordedLaunch(loaded(entry, there), shape, raw, patches)

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from dataclasses import field as data_field
+from functools import cached_property
 from math import prod
 
 from lanewise.engines import Drawn
@@ -125,9 +126,17 @@ class MappedTensor(ABC):
         """The bytes of shared memory from the first byte of what a copy takes to its last row's end."""
         return self.rows * self.row_pitch
 
-    @abstractmethod
     def violation(self) -> str | None:
         """Return the rule that the map breaks, with the nearest that is legal; None if it breaks none."""
+        return self._violation
+
+    @cached_property
+    def _violation(self) -> str | None:
+        return self._broken_rule()
+
+    @abstractmethod
+    def _broken_rule(self) -> str | None:
+        """Return the rule that the map breaks, looked for."""
 
     def require_legal(self) -> None:
         """Raise an error if the driver refuses to encode such a map: it names the rule and what is legal."""
@@ -135,9 +144,14 @@ class MappedTensor(ABC):
         if broken is not None:
             raise LanewiseError(broken)
 
+    @cached_property
+    def _bits(self) -> int:
+        """The fields of the map as one number, without the address."""
+        return self._packed()
+
     @abstractmethod
-    def _bits(self, address: int) -> int:
-        """Return the fields of the map as one number."""
+    def _packed(self) -> int:
+        """Return the fields of the map as one number, without the address."""
 
     def encode(self, address: int) -> bytes:
         """Return the 128 bytes for the tensor at a device address, as the driver gives them."""
@@ -145,7 +159,7 @@ class MappedTensor(ABC):
         broken = self.violation() or address_violation(self.interleave, address, padded)
         if broken is not None:
             raise LanewiseError(broken)
-        return self._bits(address).to_bytes(MAP_BYTES, "little")
+        return (self._bits + FIELD["address"].put(address)).to_bytes(MAP_BYTES, "little")
 
     @abstractmethod
     def _box_in_words(self) -> list[str]:
@@ -245,13 +259,12 @@ class TiledTensor(MappedTensor, Drawn):
         """
         return self.swizzle_mode.moved(offset)
 
-    def violation(self) -> str | None:
-        """Return the rule that the map breaks, with the nearest that is legal; None if it breaks none."""
+    def _broken_rule(self) -> str | None:
         return next((broken for rule in _RULES if (broken := rule(self)) is not None), None)
 
-    def _bits(self, address: int) -> int:
+    def _packed(self) -> int:
         # The driver rounds the bytes down, although a copy takes what `copied` says.
-        values = field_numbers(self, address, TILED, self.noted_bytes)
+        values = field_numbers(self, TILED, self.noted_bytes)
         values |= {f"box{axis}": size for axis, size in enumerate(self.box)}
         return sum(FIELD[name].put(value) for name, value in values.items())
 
@@ -259,11 +272,10 @@ class TiledTensor(MappedTensor, Drawn):
         return [f"box {self.box[::-1]}"]
 
 
-def field_numbers(tensor: MappedTensor, address: int, mode: int, box_bytes: int) -> dict[str, int]:
-    """Return the fields that maps of both modes have, by name."""
+def field_numbers(tensor: MappedTensor, mode: int, box_bytes: int) -> dict[str, int]:
+    """Return the fields that maps of both modes have, by name, but for the address."""
     element, swizzle = tensor.element, tensor.swizzle_mode
     values = {
-        "address": address,
         "mode": mode,
         "rank": tensor.rank,
         "type": element.code,
@@ -442,8 +454,7 @@ class Im2colTensor(MappedTensor):
         modes = (self.interleave, self.swizzle, self.l2_promotion, self.fill)
         return TiledTensor(self.type, self.dims, self.strides, box, self.element_strides, *modes)
 
-    def violation(self) -> str | None:
-        """Return the rule that the map breaks, with the nearest that is legal; None if it breaks none."""
+    def _broken_rule(self) -> str | None:
         if not LEAST_AXES <= self.rank <= MOST_AXES:
             return (
                 f"im2col takes a tensor of {LEAST_AXES} to {MOST_AXES} axes: images, one to three axes of "
@@ -511,9 +522,9 @@ class Im2colTensor(MappedTensor):
             )
         return None
 
-    def _bits(self, address: int) -> int:
+    def _packed(self) -> int:
         noted = self.channels * self.pixels * self.element.bytes
-        values = field_numbers(self, address, IM2COL, noted) | {"box0": self.channels}
+        values = field_numbers(self, IM2COL, noted) | {"box0": self.channels}
         bits = sum(FIELD[name].put(value) for name, value in values.items()) + PIXELS.put(self.pixels)
         for name, corner in (("lower", self.lower), ("upper", self.upper)):
             bits += sum(corner_field(name, self.rank, axis).put(value) for axis, value in enumerate(corner))

@@ -68,11 +68,11 @@ class OnGpu:
     """A `DeviceView` as a launch takes it: what other libraries say of their arrays on a GPU."""
 
     def __init__(self, view: DeviceView) -> None:
-        self.operand, self.dtype = view.operand, view.dtype
+        self.operand, self.dtype, self.address = view.operand, view.dtype, view.ctypes.data
         #: Kernels follow the strides.
         self.__cuda_array_interface__ = {
             "version": 3, "shape": view.shape, "typestr": f"<u{view.itemsize}",
-            "data": (view.ctypes.data, False), "strides": view.strides, "any_strides": True,
+            "data": (self.address, False), "strides": view.strides, "any_strides": True,
         }  # fmt: skip
 
 

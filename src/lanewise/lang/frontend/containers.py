@@ -126,11 +126,13 @@ def _is_object(value: object) -> bool:
     home = kind.__module__.partition(".")[0]
     if type(attributes) is not dict or home in ("lanewise", "builtins"):
         return False
-    return any(
-        isinstance(attribute, Traced)
-        or (isinstance(attribute, tuple | list) and any(isinstance(one, Traced) for one in attribute))
-        for attribute in attributes.values()
-    )
+    return any(map(_is_traced, attributes.values()))
+
+
+def _is_traced(value: object) -> bool:
+    """Return whether something is a value of the kernel, or a tuple or list with one."""
+    parts = value if isinstance(value, tuple | list) else (value,)
+    return any(isinstance(part, Traced) for part in parts)
 
 
 def _slots(kind: type) -> list[str]:
@@ -143,7 +145,15 @@ def _slots(kind: type) -> list[str]:
 
 
 def _is_frozen(value: object) -> bool:
-    return bool(getattr(getattr(value, "__dataclass_params__", None), "frozen", False))
+    frozen = bool(getattr(getattr(value, "__dataclass_params__", None), "frozen", False))
+    kind: Any = type(value)
+    return frozen and not _keeps_values(kind)
+
+
+@cache
+def _keeps_values(kind: type) -> bool:
+    """Return whether a class has attributes that are computed once and kept."""
+    return any(isinstance(held, cached_property) for base in kind.__mro__ for held in vars(base).values())
 
 
 def is_frozen_node(value: object) -> bool:
@@ -216,6 +226,7 @@ def contents(container: object) -> tuple[object, list[object]]:
 def _attributes(value: object) -> dict[str, AnyValue]:
     """Return the attributes of an object by name, without those that are computed once and kept.
 
+    Of these, values of the kernel are forgotten, and computed anew when they are read again.
     Of a class, its variables: neither its methods nor what Python has put there.
     """
     if isinstance(value, type):
@@ -226,9 +237,13 @@ def _attributes(value: object) -> dict[str, AnyValue]:
         }
     kind = type(value)
     attributes = {name: getattr(value, name) for name in _slots(kind) if hasattr(value, name)}
-    for name, held in vars(value).items() if hasattr(value, "__dict__") else ():
+    for name, held in tuple(vars(value).items()) if hasattr(value, "__dict__") else ():
         if not isinstance(getattr(kind, name, None), cached_property):
             attributes[name] = held
+        elif _is_traced(
+            held
+        ):  # a branch or loop begins or ends here: what it computes is not there elsewhere
+            del vars(value)[name]
     return attributes
 
 

@@ -16,8 +16,15 @@ from lanewise.engines import SHOW_HTML
 from lanewise.hints import called, instead_of_attribute
 from lanewise.isa import find_arch
 from lanewise.lang.frontend.launching import BlockNeeds, ConfiguredKernel
-from lanewise.lang.frontend.parameters import Parameter, read_signature, singles, traced_argument
+from lanewise.lang.frontend.parameters import (
+    Parameter,
+    note_bytes,
+    read_signature,
+    singles,
+    traced_argument,
+)
 from lanewise.lang.frontend.source import RewrittenFunction, read_annotations
+from lanewise.lang.frontend.structs import classes_in
 from lanewise.lang.trace.builder import Builder, current, tracing, use_builder
 from lanewise.lang.trace.errors import KernelError
 from lanewise.lang.trace.ptx_text import Writer
@@ -181,7 +188,8 @@ class Kernel:
         text, names, builder = self._trace(arch, constants)
         module = parse(text)
         module.names = names
-        roots = (self.function, *constants.values(), *builder.device_functions.values())
+        classes = dict.fromkeys(made for parameter in self.signature for made in classes_in(parameter))
+        roots = (self.function, *constants.values(), *builder.device_functions.values(), *classes)
         return module, BlockNeeds.of(builder), roots
 
     def _trace(self, arch: str | None, constants: dict[str, object]) -> tuple[str, SourceNames, Builder]:
@@ -203,7 +211,9 @@ class Kernel:
                 else:
                     arguments[parameter.name] = traced_argument(builder, parameter, declared)
             rewritten.call(arguments)
-            names = [parameter.ptx_name for parameter in self.parameters if not parameter.is_constexpr]
+            parameters = [parameter for parameter in self.parameters if not parameter.is_constexpr]
+            names = [parameter.ptx_name for parameter in parameters]
+            note_bytes(builder, parameters)
             self._require_register_bound(builder)
             if self.options.get("cluster"):
                 builder.need("cluster=", 90, "7.8")

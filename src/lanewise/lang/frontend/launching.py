@@ -112,8 +112,8 @@ class ConfiguredKernel:
         #: What was launched before, by the Constexpr values, for a warm launch; with its version, which knows
         #: whether what the kernel has read of Python is unchanged.
         self._launched: dict[object, tuple[Version[BlockNeeds], Configured]] = {}
-        #: Whether the kernel has no structs.
-        self._plain = True
+        #: Whether the kernel has no structs, and how many arguments a warm launch has.
+        self._plain, self._count = True, 0
 
     __iter__ = None  # Python would ask for items
 
@@ -154,8 +154,10 @@ class ConfiguredKernel:
                 known = version.unchanged()
             except GONE:  # also a Constexpr that cannot be looked up: an error below
                 known = False
-            if known and configured.warm(args if self._plain else self._opened(args), stream):
-                return
+            if known:
+                given = args if self._plain else self._opened(args)
+                if given is not None and configured.warm(given, stream):
+                    return
         launch = {option: kwargs.pop(option) for option in _OPTIONS if option in kwargs}
         try:
             version, configured, arguments = self._bind(args, arch, kwargs)
@@ -172,7 +174,7 @@ class ConfiguredKernel:
         """Return whether the PTX kernel takes the same arguments: no Constexpr, nothing that is encoded."""
         parameters = [parameter for parameter in self.kernel.parameters if not parameter.is_constexpr]
         first = self.kernel.signature[: len(args)]
-        self._plain = first == parameters
+        self._plain, self._count = first == parameters, len(first)
         encoded = [
             parameter
             for parameter in parameters
@@ -180,15 +182,15 @@ class ConfiguredKernel:
         ]
         return len(args) == len(first) and singles(first) == parameters and not encoded
 
-    def _opened(self, args: tuple[object, ...]) -> tuple[object, ...]:
-        """Return arguments with the fields of structs in place of structs, or as they are if they misfit."""
-        if len(args) > len(self.kernel.signature):
-            return args
+    def _opened(self, args: tuple[object, ...]) -> tuple[object, ...] | None:
+        """Return arguments with the fields of structs in place of structs; None if they misfit."""
+        if len(args) != self._count:
+            return None
         given = zip(self.kernel.signature, args, strict=False)
         try:
             return tuple(value for pair in given for _, value in opened(*pair, self.kernel.name))
         except KernelError:
-            return args
+            return None
 
     def __repr__(self) -> str:
         chosen = self.configuration
@@ -318,6 +320,8 @@ def _check_scalar(kernel: TraceableKernel, parameter: Parameter, value: Any) -> 
         raise KernelError(
             f"{what} and takes a number, not {type(value).__name__}{_as_pointer(parameter, value)}"
         )
-    if dtype.bits == 16:
-        return int(dtype.encode([float(plain)])[0])
-    return float(plain)
+    try:
+        number = float(plain)
+    except OverflowError:
+        raise KernelError(f"{what}: {repr(plain)} does not fit") from None
+    return int(dtype.encode([number])[0]) if dtype.bits == 16 else number

@@ -25,11 +25,15 @@ from lanewise.lang.trace.types import (
     meant_format,
     parameter_type,
     register_kind,
+    storage_bytes,
 )
 from lanewise.records import record
 
 #: Names that PTX allows.
 _PTX_NAME = re.compile(r"[a-zA-Z]\w*|_\w+", re.ASCII)
+_NO_NAME = "is no name in PTX: use letters from a to z, digits and _"
+#: Bytes of parameters that a kernel has at most, and from which on it needs a newer PTX.
+_MOST_BYTES, _MANY_BYTES = 32764, 4352
 
 
 @record(frozen=True)
@@ -109,7 +113,7 @@ def read_signature(rewritten: RewrittenFunction) -> list[Parameter]:
     signature: list[Parameter] = []
     for name in (rewritten.original.__name__, *rewritten.signature.parameters):
         if not _PTX_NAME.fullmatch(name):
-            raise rewritten.error(f"{name} is no name in PTX: use letters from a to z, digits and _")
+            raise rewritten.error(f"{name} {_NO_NAME}")
     for name, parameter in rewritten.signature.parameters.items():
         kind = rewritten.annotations.get(name)
         if kind is None and name == "self" and not signature:
@@ -121,22 +125,38 @@ def read_signature(rewritten: RewrittenFunction) -> list[Parameter]:
                 f"parameter {name} has no type: write {name}: lw.Ptr[lw.f16], lw.i32, lw.f32 or lw.Constexpr"
             )
         signature.append(_read(rewritten, name, kind, parameter.default))
-    names = [single.ptx_name for single in singles(signature)]
-    for name in names:
-        if names.count(name) > 1:
-            raise rewritten.error(f"two parameters are {name} in the PTX: rename one, or a field of a struct")
+    _require_ptx_names(rewritten, signature)
     return signature
 
 
-def _read(rewritten: RewrittenFunction, name: str, kind: Any, default: object) -> Parameter:
-    """Return a parameter that is annotated so."""
+def _require_ptx_names(rewritten: RewrittenFunction, signature: list[Parameter]) -> None:
+    """Raise an error if two parameters have one name in the PTX, or a field has none there."""
+    parameters = [single for single in singles(signature) if not single.is_constexpr]
+    names = [parameter.ptx_name for parameter in parameters]
+    for parameter in parameters:
+        if not _PTX_NAME.fullmatch(parameter.ptx_name):
+            raise rewritten.error(f"{parameter.name} {_NO_NAME}")
+        if names.count(parameter.ptx_name) > 1:
+            raise rewritten.error(
+                f"two parameters are {parameter.ptx_name} in the PTX: rename one, or a field of a struct"
+            )
+
+
+def _read(
+    rewritten: RewrittenFunction, name: str, kind: Any, default: object, outer: tuple[object, ...] = ()
+) -> Parameter:
+    """Return a parameter that is annotated so; `outer` are the structs in which it is a field."""
+    if isinstance(kind, type) and kind in outer:
+        raise rewritten.error(f"parameter {name}: {kind.__name__} is a field of itself")
     try:
         struct = struct_of(kind)
     except KernelError as error:
         raise rewritten.error(f"parameter {name}: {error}") from None
     if struct is not None:
         fields = {
-            of: None if field is None else _read(rewritten, f"{name}.{of}", field, inspect.Parameter.empty)
+            of: None
+            if field is None
+            else _read(rewritten, f"{name}.{of}", field, inspect.Parameter.empty, (*outer, kind))
             for of, field in struct.fields.items()
         }
         return Parameter(name, Struct(struct.name, fields, struct.made), default)
@@ -154,6 +174,33 @@ def _read(rewritten: RewrittenFunction, name: str, kind: Any, default: object) -
             f"parameter {name}: {kind!r} is no type of the kernel language; {_written(kind)}"
         )
     return Parameter(name, kind, default, layout)
+
+
+def note_bytes(builder: Builder, parameters: Iterable[Parameter]) -> None:
+    """Note what a kernel needs if it has many bytes of parameters; too many are an error."""
+    size = 0
+    for parameter in parameters:
+        one, alignment = _size(parameter)
+        size = -(-size // alignment) * alignment + one
+    if size > _MOST_BYTES:
+        raise builder.error(
+            f"the parameters have {size:,} bytes, and a kernel has {_MOST_BYTES:,} at most: put some of them "
+            "into an array"
+        )
+    if size > _MANY_BYTES:
+        builder.need(f"a kernel with more than {_MANY_BYTES:,} bytes of parameters", 70, "8.1")
+
+
+def _size(parameter: Parameter) -> tuple[int, int]:
+    """Return the bytes of a parameter, and what its address is a multiple of."""
+    if isinstance(parameter.kind, Ptr):
+        return 8, 8
+    if isinstance(parameter.kind, TensorMapType):
+        from lanewise.isa.tensor_map_fields import MAP_ALIGNMENT, MAP_BYTES
+
+        return MAP_BYTES, MAP_ALIGNMENT
+    size = storage_bytes(parameter.kind)
+    return size, size
 
 
 def declaration(parameter: Parameter) -> str:

@@ -21,6 +21,7 @@ from lanewise.hints import instead_in_module, instead_of_attribute, misfit_call
 from lanewise.lang.frontend.control_flow import Runtime
 from lanewise.lang.frontend.heap import Scope, captured_names
 from lanewise.lang.frontend.rewrite import Unsupported, rewrite
+from lanewise.lang.frontend.structs import leaves
 from lanewise.lang.frontend.syntax_nodes import without_collections
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.builder import SourceLocation, current
@@ -172,9 +173,14 @@ def _constants_of(error: BaseException, arguments: dict[str, object]) -> str:
     named = [
         f"{name} is {value!r}" + (f": pass {int(value)}" if _is_whole(value) else "")
         for name, value in arguments.items()
-        if isinstance(error, TypeError) and not isinstance(value, Traced) and _names_type(error, value)
+        if isinstance(error, TypeError) and not _has_traced(value) and _names_type(error, value)
     ]
     return f"; the Constexpr {', '.join(named)}" if named else ""
+
+
+def _has_traced(value: object) -> bool:
+    """Return whether an argument is a value of the kernel, or a struct of such."""
+    return any(isinstance(leaf, Traced) for leaf in leaves(value))
 
 
 def _names_type(error: TypeError, value: object) -> bool:

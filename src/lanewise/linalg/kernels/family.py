@@ -66,18 +66,18 @@ def launch(
 
     def passed(parameter: Parameter, value: Any) -> object:
         kind = parameter.kind
-        if isinstance(value, np.ndarray) and not isinstance(kind, TensorMapType):
-            value = flat(value)
-        if isinstance(value, DeviceView):
-            value = OnGpu(value)
         if not isinstance(kind, TensorMapType):
-            return 0 if value is None else value
+            value = flat(value) if isinstance(value, np.ndarray) else value
+            return OnGpu(value) if isinstance(value, DeviceView) else 0 if value is None else value
         assert kind.box is not None
         swizzle: Any = kind.swizzle or "none"
-        return tensor_map(
+        made = tensor_map(
             value, kind.box, swizzle=swizzle, l2_promotion="256B" if parameter.name in promoted else None,
             dtype="tf32" if kind.dtype is tf32 else None,
         )  # fmt: skip
+        if isinstance(value, DeviceView):
+            made.array = OnGpu(value)
+        return made
 
     kernel_of = kernel.kernel
     if not isinstance(arguments, Mapping):

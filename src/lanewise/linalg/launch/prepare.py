@@ -239,8 +239,8 @@ def record_launches(
     return Prepared([launch for launch, _ in made], workspace_bytes, counts)
 
 
-def _operand_of(memory: object) -> int | None:
-    return memory.operand if isinstance(memory, OnGpu) else None
+def _operand_of(memory: object) -> tuple[int, int] | None:
+    return (memory.operand, memory.address) if isinstance(memory, OnGpu) else None
 
 
 def pointers_of(request: Request, problem: Problem, addresses: list[int], workspace_bytes: int) -> Pointers:

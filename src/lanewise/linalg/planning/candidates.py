@@ -6,7 +6,7 @@ whether a kernel can have a tile is asked of those at the top.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,7 @@ from lanewise.linalg.sum_order import element_bytes, instruction_widths, planes_
 ARCH = "sm_90a"
 _CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2))
 _SPLITS, _GROUPS = (1, 2, 4, 8), (1, 2, 3, 4, 6, 8, 12, 16)
+_IS_SMALL = np.isin(range(_GROUPS[-1] + 2), _GROUPS)
 _TILE_ROWS = (64, 128, 192, 256)
 #: Tiles that were fastest for experts of 4 to 900 rows, without clusters, in which tiles would be left over.
 _EXPERT_ROWS, _EXPERT_COLUMNS = (64, 128), (128, 192, 256)
@@ -323,7 +324,7 @@ def _choices(
     """Return the candidates that compute a product, or its transpose: a column for each field."""
     seen = oriented(problem, _any_plan(swap))
     split, groups = forced or (0, 0)
-    tiles = np.array(list(_tiles(seen, max(split, 1))), int)
+    tiles = _tiles(seen, max(split, 1))
     clusters = np.array(_CLUSTERS[:1] if problem.experts or problem.precision == "f32" else _CLUSTERS)
     splits = np.array([split] if forced else _SPLITS)
     tile, cluster, split_at = (
@@ -333,6 +334,9 @@ def _choices(
         "rows": tiles[tile, 0], "columns": tiles[tile, 1], "across": clusters[cluster, 0],
         "along": clusters[cluster, 1], "split": splits[split_at],
     }  # fmt: skip
+    if not forced:
+        whole_or_cut = (x["split"] == 1) | _is_worth_cutting(seen, x, x["split"])
+        x = {name: values[whole_or_cut] for name, values in x.items()}
     x = _with_groups(seen, x, groups)
     kept = _can_be_cut(seen, x, forced is not None)
     if most_groups is not None:
@@ -459,14 +463,15 @@ def _consumers(x: Choices) -> Any:
     return np.where(x["rows"] == 3 * ROWS, 3, np.where(several, 2, 1))
 
 
-def _tiles(problem: Problem, split: int) -> Iterator[tuple[int, int]]:
-    """Yield rows and columns of tiles, for a problem in the kernel's orientation."""
+def _tiles(problem: Problem, split: int) -> Any:
+    """Return rows and columns of tiles, for a problem in the kernel's orientation."""
     wide = problem.experts and problem.n > _FEW
     columns = _EXPERT_COLUMNS if wide else _widths(problem, split)
-    for rows in _EXPERT_ROWS if problem.experts else _TILE_ROWS:
-        for column in columns:
-            if _has_registers(problem, rows, column):
-                yield rows, column
+    kind = problem.sums.bits, planes_of(problem), problem.precision == "f32", bool(problem.promote)
+    held = _tiles_in_registers(
+        _EXPERT_ROWS if problem.experts else _TILE_ROWS, tuple(columns), *kind, problem.scale_blocks[1]
+    )
+    return np.array(held, int).reshape(-1, 2)
 
 
 def _widths(problem: Problem, split: int) -> list[int]:
@@ -483,22 +488,29 @@ def _widths(problem: Problem, split: int) -> list[int]:
     return [width for width in (*widths, *wide) if (16 if n <= _SMALL else 32) <= width <= n + 56]
 
 
-def _has_registers(problem: Problem, rows: int, columns: int) -> bool:
-    """Return whether the sums of a tile fit into a warpgroup's registers.
+@lru_cache(maxsize=256)
+def _tiles_in_registers(
+    rows: tuple[int, ...], columns: tuple[int, ...], sum_bits: int, planes: int, splits: bool, promotes: bool,
+    scaled_columns: int,
+) -> list[tuple[int, int]]:  # fmt: skip
+    """Return the tiles of these rows and columns whose sums fit into a warpgroup's registers.
 
     Those of a wide tile are promoted in halves, which is fast where no block of scales lies in both.
     """
-    consumers = 1 if rows < 2 * ROWS else (2 if rows % (2 * ROWS) == 0 else rows // ROWS)
-    promotes = bool(problem.promote) or problem.precision == "f32"
-    in_halves = columns > WIDEST_PROMOTED and columns // 2 % (problem.scale_blocks[1] or columns) == 0
-    promoted = (columns // 2 if in_halves else columns) if promotes else 0
-    if columns > WIDEST and (rows > 2 * ROWS or planes_of(problem) > 1):
-        return False
-    instruction = min(columns, WIDEST)
-    if instruction // 2 * min(problem.sums.bits, 32) // 32 + OTHER_REGISTERS > FIRST_REGISTERS[consumers]:
-        return False
-    sums = rows // consumers // ROWS * (columns + promoted) // 2
-    return sums * min(problem.sums.bits, 32) // 32 + OTHER_REGISTERS <= REGISTERS[consumers][1]
+
+    def fits(rows: int, columns: int) -> bool:
+        consumers = 1 if rows < 2 * ROWS else (2 if rows % (2 * ROWS) == 0 else rows // ROWS)
+        in_halves = columns > WIDEST_PROMOTED and columns // 2 % (scaled_columns or columns) == 0
+        promoted = (columns // 2 if in_halves else columns) if promotes or splits else 0
+        if columns > WIDEST and (rows > 2 * ROWS or planes > 1):
+            return False
+        bits = min(sum_bits, 32)
+        if min(columns, WIDEST) // 2 * bits // 32 + OTHER_REGISTERS > FIRST_REGISTERS[consumers]:
+            return False
+        sums = rows // consumers // ROWS * (columns + promoted) // 2
+        return sums * bits // 32 + OTHER_REGISTERS <= REGISTERS[consumers][1]
+
+    return [(high, wide) for high in rows for wide in columns if fits(high, wide)]
 
 
 def _with_groups(problem: Problem, x: Choices, groups: int) -> Choices:
@@ -512,7 +524,8 @@ def _with_groups(problem: Problem, x: Choices, groups: int) -> Choices:
     tiles = -(-problem.m // (x["rows"] * x["across"])) * -(-problem.n // (x["columns"] * x["along"]))
     most = GPUS[ARCH].slots(size) // (tiles * problem.batch)
     small = np.broadcast_to(_GROUPS, (len(most), len(_GROUPS)))
-    filling = [np.where(np.isin(group, _GROUPS), 0, group) for group in (most, most // 2)]
+    last = len(_IS_SMALL) - 1
+    filling = [np.where(_IS_SMALL[np.minimum(group, last)], 0, group) for group in (most, most // 2)]
     numbers = np.column_stack([small, *filling])
     place, at = np.nonzero((numbers == 1) | ((numbers > 1) & (numbers <= most[:, None])))
     return {**{name: values[place] for name, values in x.items()}, "groups": numbers[place, at]}
@@ -530,10 +543,17 @@ def _can_be_cut(problem: Problem, x: Choices, forced: bool) -> Any:
         (x["columns"] // 8 % x["across"] == 0) | (not problem.b.k_major)
     )
     if not forced:
-        tiles = -(-problem.m // x["rows"]) * -(-problem.n // x["columns"]) * problem.batch
-        possible &= (tiles * parts <= GPUS[ARCH].slots(size) * size) & (share >= _LEAST_STEPS)
+        possible &= _is_worth_cutting(problem, x, parts)
     halves = parts == 1
     halves &= x["columns"] // x["across"] <= WIDEST if problem.b.k_major else x["columns"] // 2 % line == 0
     return (
         (size <= LARGEST_CLUSTER) & shared & ((parts == 1) | possible) & (halves | (x["columns"] <= WIDEST))
     )
+
+
+def _is_worth_cutting(problem: Problem, x: Choices, parts: Any) -> Any:
+    """Return which candidates have so many parts at most that each has a block, and some steps of K."""
+    size = x["across"] * x["along"] * x["split"]
+    steps = -(-problem.k // (LINE // element_bytes(problem)))
+    tiles = -(-problem.m // x["rows"]) * -(-problem.n // x["columns"]) * problem.batch
+    return (tiles * parts <= GPUS[ARCH].slots(size) * size) & (-(-steps // parts) >= _LEAST_STEPS)

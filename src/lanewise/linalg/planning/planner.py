@@ -40,6 +40,8 @@ _ONE_TILE = 128
 _MOST_INVARIANT_GROUPS = 16
 #: Candidates of the Hopper kernels that are built, until one can be had.
 _MOST_BUILT = 64
+#: Rows from which on a few more make no difference to the model but for tiles.
+_MANY_ROWS = 512
 #: How far off the simple model of the mma.sync kernels may be: it was not fitted.
 _ERROR_OF_SIMPLE_MODEL = 0.3
 
@@ -94,8 +96,17 @@ def _plan_of(problem: Problem, arch: str) -> Plan:
         alone = _hopper_plan(_one_tile(problem), True, _MOST_INVARIANT_GROUPS)
         chosen = _hopper_plan(problem, (alone.split, alone.groups))
     elif chosen is None:
-        chosen = _hopper_plan(problem, True)
+        chosen = _hopper_plan(_with_whole_eights(problem), True)
     return with_copies(problem, chosen)
+
+
+def _with_whole_eights(problem: Problem) -> Problem:
+    """Return a problem with its rows rounded up, where the model sees no difference: plans are made for
+    every eighth number of rows, as tiles have multiples of 8 columns, and of 64 rows."""
+    along_rows = problem.a.k_major and problem.out.k_major and not problem.experts
+    if not along_rows or problem.m < _MANY_ROWS:
+        return problem
+    return replace(problem, m=-(-problem.m // 8) * 8)
 
 
 def _one_tile(problem: Problem) -> Problem:
@@ -140,6 +151,7 @@ def _as_can_be_had(problem: Problem, plan: Plan) -> Plan | None:
     return None
 
 
+@lru_cache(maxsize=4096)
 def _hopper_plan(problem: Problem, cuts: bool | tuple[int, int], most_groups: int | None = None) -> Plan:
     """Return the best plan of the Hopper kernels that can be had; `cuts` may say how K is cut."""
     from lanewise.linalg.planning.candidates import ranked

@@ -68,7 +68,6 @@ class Costs:
 H200 = Costs()
 
 
-@lru_cache(maxsize=4096)
 def tile_of(sizes: Sizes, causal: bool, batch_invariant: bool = False) -> Tile:
     """Return the tile of an attention. Keys of a tile, which decide the bits, depend on the number of keys
     alone; parts depend on all sizes, and if the call is `batch_invariant`, there is one.
@@ -78,17 +77,30 @@ def tile_of(sizes: Sizes, causal: bool, batch_invariant: bool = False) -> Tile:
     >>> [tile_of(Sizes(batch, 8, 8, 1, 4096, 128), False).parts for batch in (1, 64)]
     [16, 1]
     """
+    if not causal or sizes.queries <= FEW[0].queries:  # keys may grow from call to call, one by one
+        keys = _keys_of_tile(sizes)
+        sizes = sizes._replace(keys=-(-sizes.keys // keys) * keys)
+    return _fastest(sizes, causal, batch_invariant)
+
+
+@lru_cache(maxsize=4096)
+def _fastest(sizes: Sizes, causal: bool, batch_invariant: bool) -> Tile:
+    """Return the tile for which the model of time expects the least."""
     tried = undivided(sizes)
     if not batch_invariant:
         tried += dict.fromkeys(divided for tile in tiles_of(sizes) for divided in divisions(sizes, tile))
     return min(tried, key=lambda tile: microseconds(sizes, causal, tile))
 
 
+def _keys_of_tile(sizes: Sizes) -> int:
+    """Return how many keys a tile has."""
+    keys = KEYS[sizes.depth]
+    return KEYS_OF_SHORT.get(sizes.depth, keys) if sizes.keys <= SHORT else keys
+
+
 def tiles_of(sizes: Sizes) -> list[Tile]:
     """Return the tiles that an attention may be computed by."""
-    keys = KEYS[sizes.depth]
-    if sizes.keys <= SHORT:
-        keys = KEYS_OF_SHORT.get(sizes.depth, keys)
+    keys = _keys_of_tile(sizes)
     tiles = [*FEW] * (sizes.queries <= MOST_BY_FEW)
     tiles += [*MANY[sizes.depth]] * (sizes.queries > FEW[0].queries)
     return [replace(tile, keys=keys) for tile in tiles]
