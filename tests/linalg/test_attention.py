@@ -268,16 +268,21 @@ def test_the_checker_finds_nothing_and_bits_do_not_depend_on_the_grid(
     assert len(set(results)) == 1
 
 
-def require_tile_right(rng: Any, sizes: Sizes, causal: bool, tile: Tile) -> None:
-    """Compare what a tile computes with the reference."""
-    q, k, v = arrays(rng, sizes, BF16)
+def by_tile(sizes: Sizes, causal: bool, tile: Tile, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    """Return what a tile computes of bf16: results and logarithms."""
     out, lse = np.full_like(q, 7), np.full(q.shape[:-1], 7, np.float32)
     partial = np.full(partial_bytes(sizes, tile.parts) // 4, np.nan, np.float32)
     operands = Operands(q, k, v, out, lse, None, partial)
     for launch in launches_of(sizes, format_of(BF16), causal, tile, operands, 0.125, 132):
         launch()
+    return out, lse
+
+
+def require_tile_right(rng: Any, sizes: Sizes, causal: bool, tile: Tile) -> None:
+    """Compare what a tile computes with the reference."""
+    q, k, v = arrays(rng, sizes, BF16)
     print(sizes)
-    require_right(out, lse, q, k, v, causal=causal)
+    require_right(*by_tile(sizes, causal, tile, q, k, v), q, k, v, causal=causal)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -297,6 +302,17 @@ def test_parts_of_queries_that_see_no_key_or_begin_with_a_tile() -> None:
         (Sizes(1, 1, 1, 192, 448, 64), 3, 2),
     ):  # fmt: skip
         require_tile_right(rng, sizes, True, Tile(consumers=consumers, parts=parts))
+
+
+@pytest.mark.parametrize(("consumers", "parts"), [(2, 1), (2, 2), (1, 3), (1, 9)])
+def test_queries_that_see_no_key_are_zero_whatever_the_values_are(consumers: int, parts: int) -> None:
+    sizes = Sizes(1, 2, 1, 150, 100, 64)
+    q, k, v = arrays(np.random.default_rng(9), sizes, BF16)
+    v[:, :, 0, :2] = np.inf, np.nan
+    out, lse = by_tile(sizes, True, Tile(consumers=consumers, parts=parts), q, k, v)
+    assert (out[:, :, :50] == 0).all() and np.isneginf(lse[:, :, :50]).all()
+    assert np.isinf(out[:, :, 50:, 0]).all() and np.isnan(out[:, :, 50:, 1].astype(float)).all()
+    assert np.isfinite(out[:, :, :, 2:].astype(float)).all() and np.isfinite(lse[:, :, 50:]).all()
 
 
 @pytest.mark.parametrize("dtype", [BF16, np.float16])

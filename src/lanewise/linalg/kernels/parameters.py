@@ -73,8 +73,8 @@ def epilogue_types(
     )  # fmt: skip
 
 
-def arguments_of(problem: Problem, pointers: Pointers, group: int = 0) -> dict[str, object]:
-    """Return the arguments of products, by the names of parameters; `group` is the plan's.
+def arguments_of(problem: Problem, pointers: Pointers, raster: int = 0) -> dict[str, object]:
+    """Return the arguments of products, by the names of parameters; `raster` is the plan's `group`.
 
     A, B and the result have the contiguous axis last, as tensor maps see them.
     """
@@ -92,7 +92,7 @@ def arguments_of(problem: Problem, pointers: Pointers, group: int = 0) -> dict[s
     sizes = Sizes(problem.m, problem.n, problem.k, problem.batch)
     return {
         "A": lines(pointers.a, a), "B": lines(pointers.b, b), "C": lines(pointers.out, out),
-        **sizes._asdict(), "group": group, **strides._asdict(), "metadata": pointers.metadata,
+        **sizes._asdict(), "raster": raster, **strides._asdict(), "metadata": pointers.metadata,
         "bias": pointers.bias, "residual": pointers.residual, "residual_row": steps[0],
         "residual_column": steps[1], "residual_batch": steps[2],
         "scale_a": pointers.scale_a, "scale_b": pointers.scale_b, "scale_out": pointers.scale_out,

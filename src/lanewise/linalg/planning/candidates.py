@@ -35,6 +35,7 @@ from lanewise.linalg.planning.model import (
     LARGEST_CLUSTER,
     LINE,
     Case,
+    consumers_of,
     expected,
     plan_columns,
     problem_columns,
@@ -343,7 +344,7 @@ def _choices(
         kept &= x["groups"] <= most_groups
     x = {name: values[kept] for name, values in x.items()}
     gathers = problem.sums.name == "f32" and seen.out.dtype.word_bits > 8
-    consumers = np.where(x["rows"] < 2 * ROWS, 1, np.where(x["rows"] % (2 * ROWS) == 0, 2, 3))
+    consumers = consumers_of(x["rows"], 0)
     x["gather"] = (x["groups"] >= _GATHERED) & gathers
     x["direct"] = (x["columns"] <= _DIRECT) & (gathers and not swap and not problem.experts)
     twice = (x["rows"] == consumers * ROWS) & (consumers < 3) & (x["columns"] <= _TWICE)
@@ -392,7 +393,7 @@ def _with_stages(problem: Problem, x: Choices) -> Choices:
 
     Where K is short, fewer are tried beside all results of a tile: their lines are stored whole then.
     """
-    consumers = _consumers(x)
+    consumers = consumers_of(x["rows"], x["pingpong"])
     exchange = np.where(x["split"] > 1, x["rows"] * x["columns"] * _SUM_BYTES, 0)
     line = LINE // element_bytes(problem)
     loaded = x["columns"] if problem.b.k_major else -(-x["columns"] // line) * line
@@ -441,7 +442,7 @@ def _can_have_a_in_registers(problem: Problem, x: Choices) -> Any:
     planes, shifts = planes_of(problem), can_be_shifted(problem)
     if problem.a.inner != 1 or (planes == 1 and not (shifts or _is_transposed(problem.a, problem))):
         return np.zeros(len(x["rows"]), bool)
-    consumers = _consumers(x)
+    consumers = consumers_of(x["rows"], x["pingpong"])
     high = x["rows"] // np.where(x["pingpong"] > 0, 1, consumers) // ROWS
     first, most = (
         np.array([0, *registers.values()])[consumers] - OTHER_REGISTERS
@@ -455,12 +456,6 @@ def _can_have_a_in_registers(problem: Problem, x: Choices) -> Any:
     if shifts:
         fitting &= x["along"] == 1
     return fitting & (consumers <= (3 if problem.a.tma else 2))
-
-
-def _consumers(x: Choices) -> Any:
-    """Return the warpgroups of each candidate that multiply."""
-    several = (x["rows"] > ROWS) | (x["pingpong"] > 0)
-    return np.where(x["rows"] == 3 * ROWS, 3, np.where(several, 2, 1))
 
 
 def _tiles(problem: Problem, split: int) -> Any:
@@ -499,7 +494,7 @@ def _tiles_in_registers(
     """
 
     def fits(rows: int, columns: int) -> bool:
-        consumers = 1 if rows < 2 * ROWS else (2 if rows % (2 * ROWS) == 0 else rows // ROWS)
+        consumers = int(consumers_of(rows, 0))
         in_halves = columns > WIDEST_PROMOTED and columns // 2 % (scaled_columns or columns) == 0
         promoted = (columns // 2 if in_halves else columns) if promotes or splits else 0
         if columns > WIDEST and (rows > 2 * ROWS or planes > 1):

@@ -426,7 +426,7 @@ def box_bytes(case: Case) -> Values:
     pieces = np.minimum(ceiling(x.columns / x.split * x.out_bytes, _PIECE), _WIDEST_TILE).astype(int)
     exchange = np.where(x.split > 1, x.rows * x.columns * _SUM_BYTES, 0)
     stages = x.stages * (x.rows + _loaded_columns(x)) * LINE * x.planes
-    consumers = consumers_of(x)
+    consumers = consumers_of(x.rows, x.pingpong)
     room = (MOST_SHARED - stages - exchange) // consumers // (ROWS * _PIECE)
     room = np.clip(room, 0, _WIDEST_TILE * 4).astype(int)
     box = widest[pieces, np.minimum(room // 4, _WIDEST_TILE)]
@@ -437,11 +437,13 @@ def box_bytes(case: Case) -> Values:
     return np.maximum(box, 1) * _PIECE
 
 
-def consumers_of(case: Case) -> Values:
-    """Return the warpgroups that multiply in a block."""
-    x = case
-    several = np.where(x.pingpong > 0, 2.0, 1.0)
-    return np.where(x.rows >= 2 * ROWS, np.where(x.rows == 3 * ROWS, 3.0, 2.0), several)
+def consumers_of(rows: Values, pingpong: Values) -> Values:
+    """Return the warpgroups that multiply in blocks with tiles of so many rows, as the kernels' traits do.
+
+    >>> consumers_of(np.array([64, 64, 128, 192, 256]), np.array([0, 1, 0, 0, 0])).tolist()
+    [1, 2, 2, 3, 2]
+    """
+    return np.where(rows == 3 * ROWS, 3, np.where((rows > ROWS) | (pingpong > 0), 2, 1))
 
 
 def _loaded_columns(case: Case) -> Values:
@@ -481,7 +483,7 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     whole = tiles // slots
     rest = tiles - whole * slots
     steps = ceiling(ceiling(x.k, LINE // x.element_bytes), x.split * x.groups)
-    consumers = consumers_of(x)
+    consumers = consumers_of(x.rows, x.pingpong)
 
     multiply = _products_of_step(x, c, consumers, tiles > slots)
     factor_a, factor_b = _load_factors(x, c)

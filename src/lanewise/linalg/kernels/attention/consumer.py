@@ -11,7 +11,7 @@ import numpy as np
 from lanewise import lang as lw
 from lanewise.formats import f32
 from lanewise.isa import instruction
-from lanewise.linalg.kernels.attention.softmax import LOG2_E, Softmax, logarithm, over_row
+from lanewise.linalg.kernels.attention.softmax import LOG2_E, Softmax, lse_of, of_seen, over_row, share_of
 from lanewise.linalg.kernels.attention.traits import ROWS, WARPGROUP, Traits, along_depth, along_keys, results
 from lanewise.linalg.sum_order import wgmma_name
 
@@ -197,13 +197,10 @@ class Consumer:
     def store(self, Out, batch, head, query, sums, total) -> None:
         """Divide by the totals and store 64 rows by way of shared memory; rows that saw no key are zero."""
         T = self.traits
-        shares = [lw.where(row_total == f32(0.0), f32(0.0), lw.rcp(row_total)) for row_total in total]
+        shares = [share_of(row_total) for row_total in total]
         divided = [sums[i] * shares[i // 2 % 2] for i in range(len(sums))]
         if T.causal:
-            nothing = [row_total == f32(0.0) for row_total in total]
-            divided = [
-                lw.where(nothing[i // 2 % 2], f32(0.0), quotient) for i, quotient in enumerate(divided)
-            ]
+            divided = [of_seen(total[i // 2 % 2], quotient) for i, quotient in enumerate(divided)]
         for first in range(0, T.depth, T.result_columns):
             self.store_columns(Out, (batch, head, query), first, divided[first // 2 :])
 
@@ -247,6 +244,5 @@ class Consumer:
         for half in range(2):
             row = query + self.warp * 16 + self.lane // 4 + 8 * half
             if (self.lane % 4 == 0) & (row < length):
-                value = lw.fma(highest[half], self.scale, logarithm(total[half]))
-                value = lw.where(total[half] == f32(0.0), f32(-np.inf), value)
-                lse[head.to(lw.i64) * length.to(lw.i64) + row.to(lw.i64)] = value
+                place = head.to(lw.i64) * length.to(lw.i64) + row.to(lw.i64)
+                lse[place] = lse_of(highest[half], total[half], self.scale)

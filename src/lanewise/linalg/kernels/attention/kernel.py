@@ -21,10 +21,10 @@ _SECTORS = 128
 
 
 @lw.device
-def produce(T, tiles, maps, pipelines, heads, group) -> None:
+def produce(T, tiles, maps, pipelines, heads, heads_per_key) -> None:
     """Load the queries of all tiles of a block, and for each tile the keys and values that it sees, the last
-    ones first; `group` heads of queries share one head of keys. The first keys go before the queries, whose
-    place may be taken for longer, by the results of the tile before."""
+    ones first; `heads_per_key` heads of queries share one head of keys. The first keys go before the queries,
+    whose place may be taken for longer, by the results of the tile before."""
     Q, K, V = maps
     of_queries, of_keys, of_values = pipelines
     to_q = boxes(T, T.tile.queries, 1, 0)
@@ -32,10 +32,10 @@ def produce(T, tiles, maps, pipelines, heads, group) -> None:
     to_v = boxes(T, T.tile.keys, T.tile.stages, T.values_offset)
     filling, asked = of_keys.producer_state(), of_queries.producer_state()
 
-    def load(pipeline, state, target, source, place) -> None:
+    def load(pipeline, state, target, source, place, announced=None) -> None:
         pipeline.acquire(state)
-        if pipeline is of_queries and T.tile.persistent:
-            tiles.announce(state, all_heads, first)
+        if announced is not None and T.tile.persistent:
+            tiles.announce(state, *announced)
         pipeline.commit(state)
         for panel in range(T.panels):
             box = target[None, None, None, None, panel, state.stage]
@@ -47,10 +47,10 @@ def produce(T, tiles, maps, pipelines, heads, group) -> None:
         batch, head = all_heads // heads, all_heads % heads
         begin, end = tiles.part(first)
         for done in lw.range(end - begin):
-            place = (batch, head // group, (end - 1 - done) * T.tile.keys)
+            place = (batch, head // heads_per_key, (end - 1 - done) * T.tile.keys)
             load(of_keys, filling, to_k, K, place)
             if done == 0:
-                load(of_queries, asked, to_q, Q, (batch, head, first))
+                load(of_queries, asked, to_q, Q, (batch, head, first), (all_heads, first))
                 asked = asked.next()
             load(of_values, filling, to_v, V, place)
             filling = filling.next()
@@ -62,13 +62,13 @@ def produce(T, tiles, maps, pipelines, heads, group) -> None:
 
 
 class Counts(NamedTuple):
-    """Of what a kernel computes how many; `group` is how many heads share keys."""
+    """Of what a kernel computes how many; `heads_per_key` is how many heads share those of one."""
 
     queries: lw.i32
     keys: lw.i32
     batch: lw.i32
     heads: lw.i32
-    group: lw.i32
+    heads_per_key: lw.i32
 
 
 @cache
@@ -84,7 +84,7 @@ def compiled(traits: Traits) -> Kernel:
         Q: of_queries, K: of_keys, V: of_keys, Out: of_results,
         lse: lw.Ptr[f32], counter: lw.Ptr[lw.u32], partial: lw.Ptr[f32, 16], counts: Counts, scale: f32,
     ):  # fmt: skip
-        queries, keys, batch, heads, group = (lw.assume(count, nonnegative=True) for count in counts)
+        queries, keys, batch, heads, heads_per_key = (lw.assume(count, nonnegative=True) for count in counts)
         thread = lw.thread_idx.x
         role = lw.shfl_sync(thread // WARPGROUP, 0)  # the same in a warp, and the compiler knows
         count = T.tile.consumers
@@ -105,7 +105,7 @@ def compiled(traits: Traits) -> Kernel:
             if T.registers:
                 lw.setmaxnreg_dec(T.registers[0])
             if (thread < 32) & lw.elect_one():
-                produce(T, tiles, (Q, K, V), pipelines, heads, group)
+                produce(T, tiles, (Q, K, V), pipelines, heads, heads_per_key)
         else:
             if T.registers:
                 lw.setmaxnreg_inc(T.registers[1])

@@ -27,7 +27,7 @@ def over_row(combine, value):
 
 
 @lw.device
-def exp2(x):
+def exp2_approx(x):
     """Return 2^x of an f32 by the tensor cores' neighbour, the special function unit: one instruction."""
     return lw.asm("ex2.approx.ftz.f32 {d}, {x};", d=f32, x=x)
 
@@ -53,6 +53,26 @@ def base_of(highest, factor):
     which is 1 if the highest score stays the same.
     """
     return lw.where(highest == f32(-np.inf), f32(0.0), highest * factor)
+
+
+@lw.device
+def share_of(total):
+    """Return what sums are multiplied by at the end: 1 over the total, 0 of a row that saw no key."""
+    return lw.where(total == f32(0.0), f32(0.0), lw.rcp(total))
+
+
+@lw.device
+def of_seen(total, value):
+    """Return a value, or zero in a row that saw no key: keys that others of its tile see are times 0 in its
+    sums, and 0 · inf is no number."""
+    return lw.where(total == f32(0.0), f32(0.0), value)
+
+
+@lw.device
+def lse_of(highest, total, scale):
+    """Return ln(Σ exp(scale · score)) of a row; -inf of one that saw no key."""
+    value = lw.fma(highest, scale, logarithm(total))
+    return lw.where(total == f32(0.0), f32(-np.inf), value)
 
 
 class Softmax:
@@ -95,10 +115,10 @@ class Softmax:
                 top = lw.max(top, values[i])
             top = over_row(lw.max, top)
             base = base_of(top, self.scale)
-            factor = exp2(highest[half] * self.scale - base)
+            factor = exp2_approx(highest[half] * self.scale - base)
             sums = [None, None]
             for i in columns:
-                values[i] = exp2(lw.fma(values[i], self.scale, -base))
+                values[i] = exp2_approx(lw.fma(values[i], self.scale, -base))
                 sums[i % 2] = values[i] if sums[i % 2] is None else sums[i % 2] + values[i]
             raised.append(top)
             totals.append(lw.fma(total[half], factor, sums[0] + sums[1]))

@@ -14,7 +14,7 @@ from lanewise.formats import Format, f32
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.arrays import element_steps
 from lanewise.linalg.kernels.attention.sizes import Operands, Sizes
-from lanewise.linalg.kernels.attention.softmax import LOG2_E, base_of, exp2, logarithm
+from lanewise.linalg.kernels.attention.softmax import LOG2_E, base_of, exp2_approx, lse_of, of_seen, share_of
 from lanewise.linalg.kernels.family import Launch, launch
 
 LANES = 32
@@ -79,7 +79,7 @@ def weights_of(partial, row, parts, factor, most):
         top = lw.max(top, score)
     top = lw.warp_reduce(top, "max")
     base = base_of(top, factor)
-    weights = [exp2(score * factor - base) for score in highest]
+    weights = [exp2_approx(score * factor - base) for score in highest]
     total = weights[0] * totals[0]
     for weight, of_part in zip(weights[1:], totals[1:], strict=True):
         total = lw.fma(weight, of_part, total)
@@ -130,7 +130,7 @@ def merging(dtype: Format, depth: int, shared: bool) -> Kernel:
             values = added(partial, row, parts, weights, warp if shared else 0, step)
             if shared:
                 values = over_warps(values, warp, lane, depth)
-            quotient = lw.where(total == f32(0.0), f32(0.0), lw.rcp(total))
+            share = share_of(total)
             head, query = row // queries, row % queries
             indices = head // heads, head % heads, query
             steps = [index.to(lw.i64) * stride for index, stride in zip(indices, strides, strict=True)]
@@ -138,11 +138,10 @@ def merging(dtype: Format, depth: int, shared: bool) -> Kernel:
             if (warp == 0) if shared else True:
                 for start, pair in zip(starts, values, strict=True):
                     if start + 2 * lane < depth:
-                        results = [(value * quotient).to(dtype) for value in pair]
+                        results = [of_seen(total, value * share).to(dtype) for value in pair]
                         (place + (start + 2 * lane)).aligned(4).store(results)
                 if (lse != 0) & (lane == 0):
-                    value = lw.fma(highest, scale, logarithm(total))
-                    lse[row] = lw.where(total == f32(0.0), f32(-np.inf), value)
+                    lse[row] = lse_of(highest, total, scale)
 
     return merge
 

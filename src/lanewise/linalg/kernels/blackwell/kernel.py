@@ -210,13 +210,13 @@ def compiled(traits: BlackwellTraits) -> Kernel:
     @lw.kernel(max_threads=THREADS, min_blocks=1, cluster=T.pair if T.pair > 1 else None)
     def blackwell(
         A: of_a, B: of_b, factors_a: of_factors, factors_b: of_factors, C: of_c,
-        sizes: of_sizes, group: lw.i32, strides: of_strides, epilogue: of_epilogue,
+        sizes: of_sizes, raster: lw.i32, strides: of_strides, epilogue: of_epilogue,
     ):  # fmt: skip
         M, N, K = (lw.assume(size, nonnegative=True) for size in sizes[:3])
         warp = lw.shfl_sync(lw.warp_id(), 0)  # the same in a warp, and the compiler knows
         tiles = TileScheduler(
             lw.cdiv(M, ROWS * T.pair), lw.cdiv(N, T.bn), sizes.batch if T.batched else None,
-            lw.assume(group, nonnegative=True), T.pair,
+            lw.assume(raster, nonnegative=True), T.pair,
         )  # fmt: skip
         roles = Roles(T, tiles, lw.cdiv(K, T.bk))
         if lw.thread_idx.x == 0:

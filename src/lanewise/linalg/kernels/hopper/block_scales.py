@@ -13,13 +13,13 @@ from lanewise import lang as lw
 from lanewise.formats import f32
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.layout import Layout
+from lanewise.linalg.kernels.hopper.loaded_apart import arrive_when_copied
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.tile_scheduler import numbers
 from lanewise.linalg.kernels.hopper.traits import ROWS, Traits
 
 #: Threads that copy: each arrives at the barrier of a stage when its copies are there.
 COPYING = 32
-_ARRIVE = "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [{barrier}];"
 
 
 class BlockScales:
@@ -46,7 +46,7 @@ class BlockScales:
                 pipeline.acquire(filling)
                 self.copy_some(self.given.scale_a, of_a, step * row_k, self.columns, self.rows, filling.stage)
                 self.copy_some(self.given.scale_b, of_b, step * column_k, 0, self.columns, filling.stage)
-                lw.asm(_ARRIVE, needs=("sm_80", "7.0"), barrier=pipeline.barrier(filling).pointer)
+                arrive_when_copied(pipeline.barrier(filling))
                 filling = filling.next()
 
     def places(self, axis: int, first) -> list[Scalar]:

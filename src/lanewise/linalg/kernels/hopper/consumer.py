@@ -42,10 +42,10 @@ class Consumer(Mainloop):
         for number in numbers(tiles, first, step):
             if T.grouped:
                 state = tiles.move(number, state)
-                if state[0] >= tiles.experts:
+                if state.expert >= tiles.experts:
                     break
-                first_row, first_column, _ = tiles.place(number, state)
-                matrix, epilogue.last_row = 0, state[3]
+                first_row, first_column, _ = tiles.first_element(number, state)
+                matrix, epilogue.last_row = 0, state.end
             else:
                 row, column, matrix = tiles[number]
                 first_row, first_column = self.place.first_element(T, row, column)

@@ -13,7 +13,7 @@ from lanewise import lang as lw
 from lanewise.formats import u8
 from lanewise.lang.trace.types import u16, u32
 from lanewise.layout import Layout
-from lanewise.linalg.kernels.hopper.loaded_apart import LOADING, LoadedApart
+from lanewise.linalg.kernels.hopper.loaded_apart import LOADING, LoadedApart, arrive_when_copied
 from lanewise.linalg.kernels.hopper.traits import GRANULE, ROWS, Traits
 
 #: Bytes of a register of a fragment; those between the first half of an instruction's K and the second.
@@ -83,7 +83,7 @@ class GranuleTile(LoadedApart):
                     copy_granule(to, place, left)
             elif (number + 1) * LOADING <= self.lines * self.granules or line < self.lines:
                 copy_granule(to, place, left)
-        self.arrive(full)
+        arrive_when_copied(full)
 
     # what is read -----------------------------------------------------------------------------------------
 

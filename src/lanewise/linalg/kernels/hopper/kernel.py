@@ -102,7 +102,7 @@ def begin(T, pipeline, split, maps, thread, role) -> None:
 
 
 @lw.device
-def scheduled(T, place, sizes, group, experts):
+def scheduled(T, place, sizes, raster, experts):
     """Return the tile scheduler, the first stage of K of this block, and how many stages it multiplies."""
     M, N, K, batch = sizes
     across, along = T.plan.cluster
@@ -113,8 +113,8 @@ def scheduled(T, place, sizes, group, experts):
         starts, ends, count = experts
         tiles = GroupedTiles(T, place, (starts, ends), count, M, columns)
     else:
-        rows, group = lw.cdiv(M, T.bm * across), lw.assume(group, nonnegative=True)
-        tiles = TileScheduler(rows, columns, batch if T.batched else None, group, T.cluster_size)
+        rows, raster = lw.cdiv(M, T.bm * across), lw.assume(raster, nonnegative=True)
+        tiles = TileScheduler(rows, columns, batch if T.batched else None, raster, T.cluster_size)
     first_step, steps = 0, lw.cdiv(lw.assume(K, nonnegative=True), T.bk)
     parts = T.plan.split * T.plan.groups
     if parts > 1:  # this block's part of K
@@ -155,7 +155,7 @@ class OfSomeKernels(NamedTuple):
 
 
 @lw.device
-def compute(T, maps, sizes, group, strides, given, more) -> None:
+def compute(T, maps, sizes, raster, strides, given, more) -> None:
     """Compute a block's tiles: each warp has a role."""
     (A, B, C), (M, N, K, batch) = maps, sizes
     thread = lw.thread_idx.x
@@ -171,7 +171,7 @@ def compute(T, maps, sizes, group, strides, given, more) -> None:
     M = lw.assume(M, nonnegative=True)
     N = lw.assume(N, nonnegative=True)
     experts = (more.starts, more.ends, more.experts)
-    tiles, first_step, steps = scheduled(T, place, (M, N, K, batch), group, experts)
+    tiles, first_step, steps = scheduled(T, place, (M, N, K, batch), raster, experts)
     block_scales = BlockScales(T, given, M, N) if T.scaled_by_blocks else None
     held, of_a = metadata_array(T) if T.problem.sparse else None, (strides.lda, strides.batch_a)
     if role == 0:
@@ -224,9 +224,9 @@ def compiled(traits: Traits) -> Kernel:
 
     @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.launched_in)
     def warpgroup(
-        A: of_a, B: of_b, C: of_c, sizes: of_sizes, group: lw.i32, strides: of_strides,
+        A: of_a, B: of_b, C: of_c, sizes: of_sizes, raster: lw.i32, strides: of_strides,
         epilogue: of_epilogue, more: of_more,
     ):  # fmt: skip
-        compute(T, (A, B, C), sizes, group, strides, epilogue, more)
+        compute(T, (A, B, C), sizes, raster, strides, epilogue, more)
 
     return warpgroup

@@ -19,6 +19,11 @@ LOADING = 32 * LOADING_WARPS
 _ARRIVE = "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [{barrier}];"
 
 
+def arrive_when_copied(barrier) -> None:
+    """Arrive at a barrier when this thread's copies by cp.async are there."""
+    lw.asm(_ARRIVE, needs=("sm_80", "7.0"), barrier=barrier.pointer)
+
+
 class LoadedApart(ABC):
     """`rows` × `bk` elements in each of several stages."""
 
@@ -53,7 +58,3 @@ class LoadedApart(ABC):
     @abstractmethod
     def load_stage(self, tile, step, stage, full) -> None:
         """Begin to load a step of a tile's K, and arrive at the barrier of its stage."""
-
-    def arrive(self, full) -> None:
-        """Arrive at a barrier when this thread's copies are there."""
-        lw.asm(_ARRIVE, needs=("sm_80", "7.0"), barrier=full.pointer)

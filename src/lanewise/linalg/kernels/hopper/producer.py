@@ -34,10 +34,10 @@ class Producer:
         for number in numbers(tiles, tiles.first, tiles.step):
             if T.grouped:
                 state = tiles.move(number, state)
-                if state[0] >= tiles.experts:
+                if state.expert >= tiles.experts:
                     break
-                first_row, first_column, shares = tiles.place(number, state)
-                matrix = state[0]
+                first_row, first_column, shares = tiles.first_element(number, state)
+                matrix = state.expert
             else:
                 row, column, matrix = tiles[number]
                 first_row, first_column = place.first_element(T, row, column)

@@ -110,14 +110,3 @@ class SparseConsumer(Consumer):
             before = reading
             reading = reading.next()
         return accumulators, before, reading
-
-    @lw.device
-    def release(self, state) -> None:
-        """Release a stage to all producers that load into it; one lane of each warp does."""
-        lw.syncwarp()
-        lane = lw.lane_id()
-        if lane < self.traits.multicasting:
-            if self.traits.multicasting == 1:
-                self.pipeline.release(state)
-            else:
-                self.pipeline.release(state, lane)

@@ -13,7 +13,12 @@ from lanewise.formats import f32
 from lanewise.lang.memory.array import Array
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.layout import Layout
-from lanewise.linalg.kernels.hopper.loaded_apart import LOADING, LOADING_WARPS, LoadedApart
+from lanewise.linalg.kernels.hopper.loaded_apart import (
+    LOADING,
+    LOADING_WARPS,
+    LoadedApart,
+    arrive_when_copied,
+)
 from lanewise.linalg.kernels.hopper.shared_memory import POLICIES, line_swizzle
 from lanewise.linalg.kernels.hopper.traits import LINE, ROWS, Traits
 
@@ -69,7 +74,7 @@ class SplitTile(LoadedApart):
         k, target = k + step * self.bk, self.target()
         if self.by_threads:
             self.load_by_threads(A, target, sizes, leading, (first, k), stage)
-            self.arrive(full)
+            arrive_when_copied(full)
         else:
             full.arrive(expect=4 * self.rows * self.bk)
             for box in range(self.boxes):

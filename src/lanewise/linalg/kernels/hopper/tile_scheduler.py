@@ -6,6 +6,7 @@ Persistent blocks go through groups of rows (the raster order, for L2), then thr
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from lanewise import lang as lw
 from lanewise.lang.trace.scalar import Scalar
@@ -13,13 +14,13 @@ from lanewise.linalg.kernels.hopper.traits import Traits
 
 
 class TileScheduler:
-    """Tiles numbered through `rows` × `columns` of each matrix, `group` rows at a time, and the batch.
+    """Tiles numbered through `rows` × `columns` of each matrix, `raster` rows at a time, and the batch.
 
     The first of a cluster's tiles is `first`, the next `step` further; there are `count` in all.
     """
 
-    def __init__(self, rows, columns, batch, group, cluster: int) -> None:
-        self.rows, self.columns, self.group = rows, columns, group
+    def __init__(self, rows, columns, batch, raster, cluster: int) -> None:
+        self.rows, self.columns, self.raster = rows, columns, raster
         self.each = rows * columns
         self.batch = batch
         self.count = self.each if batch is None else self.each * batch
@@ -34,12 +35,23 @@ class TileScheduler:
         if self.batch is not None:
             matrix = number // self.each
             number = number - matrix * self.each
-        whole = self.columns * self.group
+        whole = self.columns * self.raster
         band = number // whole
-        first, rest = band * self.group, number - band * whole
-        height = lw.min(self.rows - first, self.group)
+        first, rest = band * self.raster, number - band * whole
+        height = lw.min(self.rows - first, self.raster)
         column = rest // height
         return first + rest - column * height, column, matrix
+
+
+class AmongExperts(NamedTuple):
+    """Where a block is among the experts: the number of one, its first unit, its first row and the row after
+    its last, and whether it is time for the tiles that are half empty."""
+
+    expert: Scalar
+    first_unit: Scalar
+    start: Scalar
+    end: Scalar
+    late: Scalar
 
 
 class GroupedTiles:
@@ -57,12 +69,11 @@ class GroupedTiles:
     A cluster of 2 × 1 blocks has two rows of tiles of an expert, whose B it shares. A row that is left over
     is computed by both blocks, alternately along its columns, and they share nothing.
 
-    A state is (expert, its first unit, its first row, its last row + 1, whether it is time for the halves); a
-    unit is what a block or a cluster computes at once.
+    A unit is what a block or a cluster computes at once.
     """
 
     def __init__(self, traits, place, bounds, experts, M, columns) -> None:
-        self.traits, self.own, self.M = traits, place, M
+        self.traits, self.in_cluster, self.M = traits, place, M
         (self.starts, self.ends), self.experts, self.columns = bounds, experts, columns
         self.paired = traits.plan.cluster[0] == 2
         self.has_halves = traits.consumers == 2
@@ -73,10 +84,10 @@ class GroupedTiles:
         self.step = lw.grid_dim.x // traits.cluster_size
 
     @lw.device
-    def begin(self) -> tuple[Scalar, Scalar, Scalar, Scalar, Scalar]:
-        """Return the state of the first expert; there is at least one."""
+    def begin(self) -> AmongExperts:
+        """Return the state at the first expert; there is at least one."""
         start, end = self.bounds(0, lw.i32(0))
-        return lw.i32(0), lw.i32(0), start, end, lw.i32(0)
+        return AmongExperts(lw.i32(0), lw.i32(0), start, end, lw.i32(0))
 
     @lw.device
     def bounds(self, expert, start):
@@ -96,7 +107,7 @@ class GroupedTiles:
     @lw.device
     def rows(self, state):
         """Return how many rows of tiles of the state's expert come early, and how many late."""
-        length, high = lw.max(state[3] - state[2], 0), self.traits.bm
+        length, high = lw.max(state.end - state.start, 0), self.traits.bm
         every = lw.cdiv(length, high)
         if not self.has_halves:
             return every, 0
@@ -112,14 +123,14 @@ class GroupedTiles:
             early, late = early // 2 * self.columns + early % 2 * left, late * left
         else:
             early, late = early * self.columns, late * self.columns
-        return lw.where(state[4] != 0, late, early) if self.has_halves else early
+        return lw.where(state.late != 0, late, early) if self.has_halves else early
 
     @lw.device
-    def move(self, number, state):
-        """Return the state of the expert that a unit belongs to; its number is `experts` beyond the last."""
+    def move(self, unit, state):
+        """Return the state at the expert that a unit belongs to; its number is `experts` beyond the last."""
         expert, first, start, end, late = state
         units = self.units(state)
-        while (number >= first + units) & (expert < self.experts):
+        while (unit >= first + units) & (expert < self.experts):
             expert = expert + 1
             first = first + units
             if self.has_halves:  # noqa: SIM102, decided while tracing
@@ -129,29 +140,30 @@ class GroupedTiles:
                     late = lw.i32(1)
             if expert < self.experts:
                 start, end = self.bounds(expert, end)
-                units = self.units((expert, first, start, end, late))
-        return expert, first, start, end, late
+                units = self.units(AmongExperts(expert, first, start, end, late))
+        return AmongExperts(expert, first, start, end, late)
 
     @lw.device
-    def place(self, number, state):
+    def first_element(self, unit, state):
         """Return the first row and column of this block's tile, and whether its cluster shares B."""
         T = self.traits
         early, _ = self.rows(state)
-        late = state[4] != 0
-        local = number - state[1]
+        late = state.late != 0
+        local = unit - state.first_unit
         if not self.paired:
             rows = lw.max(lw.where(late, 1, early), 1)
             column = local // rows
             row = local - column * rows + lw.where(late, early, 0)
-            return state[2] + row * T.bm, (column * T.plan.cluster[1] + self.own.column) * T.bn, True
+            first_row, along = state.start + row * T.bm, T.plan.cluster[1]
+            return first_row, (column * along + self.in_cluster.column) * T.bn, True
         together = lw.where(late, 0, early // 2 * self.columns)
         shares = local < together
         pairs = lw.max(early // 2, 1)
         column = local // pairs
-        row = 2 * (local - column * pairs) + self.own.row
+        row = 2 * (local - column * pairs) + self.in_cluster.row
         row = lw.where(shares, row, lw.where(late, early, early - 1))
-        column = lw.where(shares, column, 2 * (local - together) + self.own.row)
-        return state[2] + row * T.bm, column * T.bn, shares
+        column = lw.where(shares, column, 2 * (local - together) + self.in_cluster.row)
+        return state.start + row * T.bm, column * T.bn, shares
 
 
 class OneTile:
