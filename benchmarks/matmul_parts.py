@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 import torch
 from gpu_times import save, timed
@@ -63,7 +63,7 @@ def commit_nothing(self: Any, state: Any) -> None:
 
 def leave_out(products: bool, loads: bool) -> None:
     """Let kernels that are traced from now on have no products, or no loads."""
-    kernel.compiled.cache_clear()
+    cast(Any, kernel.compiled).cache_clear()
     classes: tuple[Any, Any, Any] = (mainloop.Mainloop, operand_tiles.OperandTile, Pipeline)
     classes[0].multiply = no_products if products else _WHOLE["multiply"]
     classes[1].load = no_load if loads else _WHOLE["load"]

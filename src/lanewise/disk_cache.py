@@ -38,6 +38,7 @@ KINDS = {
     ".registers": "what ptxas says of registers",
     ".tuned": "the fastest of the configurations that lw.autotune tried",
     ".launch": "launches on GPUs",
+    ".kernel": "parameters of kernels, by the name of what is compiled in",
     ".program": "programs in CUDA C++, built by nvcc",
     ".digest": "digests of the library's source",
 }

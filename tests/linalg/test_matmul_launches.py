@@ -1,6 +1,8 @@
 """Launches of `lw.matmul` without a GPU: recorded, kept on disk, repeated on other memory, found again."""
 
 import ctypes
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,16 +11,19 @@ import pytest
 
 import lanewise as lw
 from lanewise.formats import f16
-from lanewise.gpu import device
+from lanewise.gpu import device, recorded
 from lanewise.isa.tensor_map import decode
+from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.arrays import DeviceView, batch_of_one, device_view, flat
+from lanewise.linalg.kernels.family import Launch, family_of, made_by_constants
 from lanewise.linalg.launch import known_calls, prepare
 from lanewise.linalg.launch.known_calls import CallKind, KnownCall, kind_of_tensor
 from lanewise.linalg.matmul import product
 from lanewise.linalg.matrix_in_two_arrays import OnDevice
 from lanewise.linalg.operands import View
 from lanewise.linalg.options import NO_SETTINGS, Options
-from lanewise.linalg.rules import request_of
+from lanewise.linalg.planning.planner import plan_of
+from lanewise.linalg.rules import problem_of_sizes, request_of
 from lanewise.linalg.sparsify import SparseMatrix
 
 MULTIPROCESSORS, MAJOR, MINOR, MOST_SHARED = 16, 75, 76, 97
@@ -84,6 +89,66 @@ def test_launches_are_recorded_repeated_and_kept(driver: NoDriver, monkeypatch: 
     monkeypatch.setattr(prepare, "_recorded", None)  # what is on disk needs no family
     addresses = run(np.ones(shapes[0], np.float16), np.ones(shapes[1], np.float16), 3)
     assert driver.launched.pop() == (3, addresses)
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Go on as another process: nothing is in memory, and no kernel's source can be traced."""
+    prepare._PREPARED.clear()
+    recorded._NAMED.clear()
+    recorded._FUNCTIONS.clear()
+    monkeypatch.setattr(Launch, "traced", None)
+
+
+def test_launches_of_other_sizes_need_no_source_of_a_kernel_that_is_kept(
+    driver: NoDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LANEWISE_CACHE_DIR", str(tmp_path))
+    run(np.ones((1000, 128), np.float16), np.ones((128, 512), np.float16), 5)
+    first = {path.suffix: path for path in tmp_path.iterdir()}
+    assert {".kernel", ".launch", ".cubin"} <= first.keys()
+    forget(monkeypatch)
+    for rows in (996, 999):
+        a, b = np.ones((rows, 128), np.float16), np.ones((128, 512), np.float16)
+        addresses = run(a, b, 5)
+        assert driver.launched.pop() == (5, addresses)
+    first[".kernel"].unlink()
+    forget(monkeypatch)
+    with pytest.raises(TypeError):  # `traced` is None
+        run(np.ones((997, 128), np.float16), np.ones((128, 512), np.float16), 5)
+
+
+def test_a_process_keeps_the_first_launches_of_a_kernel(
+    driver: NoDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LANEWISE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(recorded, "_MOST_REQUESTS", 2)
+    recorded._NAMED.clear()
+    for rows in (1000, 999, 998, 997):
+        run(np.ones((rows, 128), np.float16), np.ones((128, 512), np.float16), 5)
+    assert len(list(tmp_path.glob("*.launch"))) == 2
+
+
+def test_kernels_with_a_function_of_the_user_have_no_name() -> None:
+    class OfUser:
+        """What is not of the library."""
+
+        def __repr__(self) -> str:
+            return "bf16"
+
+    problem = problem_of_sizes(64, 64, 64, "f16")
+    plan = plan_of(problem, "sm_90a")
+    family = family_of(plan.family)
+    named, kernel = family.kernel(problem, plan), made_by_constants(lambda constant: Kernel(unseen, {}))
+    assert named.kept_as.startswith("lanewise.linalg.kernels.")
+    assert kernel((4, 1.5, f16)).kept_as.endswith("((4, 1.5, <f16>),)")
+    assert not kernel(OfUser()).kept_as and not kernel(unseen).kept_as
+    fused = replace(problem, epilogue=replace(problem.epilogue, function=unseen))
+    assert not family.kernel(fused, plan).kept_as
+
+
+def unseen(value: lw.f32, row: lw.i32, column: lw.i32) -> Any:
+    """Return a number as it is."""
+    return value
 
 
 def test_machine_code_that_is_not_kept_is_made_once(

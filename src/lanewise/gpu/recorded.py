@@ -3,6 +3,9 @@
 A recorded launch has the machine code's function, the configuration, and the parameters as bytes. In these,
 some words are addresses, or begin a tensor map with one: they are written anew for each repetition. It can be
 kept on disk with its machine code, so that another process needs neither the kernel's source nor its PTX.
+
+Launches of other sizes are recorded without the kernel's source, too, where it has a name: a file says which
+parameters it has and which machine code (`NamedKernel`).
 """
 
 import hashlib
@@ -27,7 +30,7 @@ from lanewise.ptx.arguments import ArrayArgument, ParameterTypes, titled
 _WORD, _POINTER_BYTES = 1 << 64, 8
 _PACK_WORD = struct.Struct("<Q").pack_into
 #: Version of the form in which launches are kept on disk, and the suffix of their files.
-_FORM, _SUFFIX = 2, ".launch"
+_FORM, _SUFFIX, _KERNEL_SUFFIX = 3, ".launch", ".kernel"
 #: The most requests that a process keeps of those that launch one kernel.
 _MOST_REQUESTS = 32
 
@@ -87,8 +90,85 @@ class RecordedLaunch:
         self._free.append(record)
 
 
+class NamedKernel:
+    """A kernel on a device as launches of it are recorded: its parameters, and its machine code.
+
+    `entry` may be declared only. `name` is the one under which it is kept on disk, if it is.
+    """
+
+    def __init__(
+        self, name: str, entry: Entry, kernel: Loaded, shared_bytes: int = 0, digest: str = ""
+    ) -> None:
+        self.name, self.entry, self.kernel = name, entry, kernel
+        #: Bytes of dynamic shared memory of its arrays, which a launch may leave out.
+        self.shared_bytes = shared_bytes
+        self._digest = digest
+        #: How many requests were kept that launch it.
+        self.requests = 0
+
+    @property
+    def digest(self) -> str:
+        """The digest of its machine code, which is on disk then."""
+        if not self._digest:
+            image = cubin(self.entry.module, self.kernel.context, self.entry.name)
+            self._digest = hashlib.sha256(image).hexdigest()
+            disk_cache.keep(f"machine code {self._digest}", ".cubin", image)
+        return self._digest
+
+
+#: Kernels by name and device, those without a name by their entry.
+_NAMED: dict[tuple[str, Context], NamedKernel] = {}
+_UNNAMED: WeakKeyDictionary[Loaded, NamedKernel] = WeakKeyDictionary()
+
+
+def known(name: str, there: Context) -> NamedKernel | None:
+    """Return the kernel of a name on a device, if this process or another one has had it; else None."""
+    key = name, there
+    if name and key not in _NAMED:
+        kept_kernel = _read_kernel(name, there)
+        if kept_kernel is not None:
+            _NAMED[key] = kept_kernel
+    return _NAMED.get(key)
+
+
+def named(name: str, entry: Entry, shared_bytes: int, there: Context) -> NamedKernel:
+    """Return a kernel as it was traced; one with a name is kept for other processes."""
+    kernel = loaded(entry, there)
+    if not name:
+        return _UNNAMED.setdefault(kernel, NamedKernel("", entry, kernel, shared_bytes))
+    made = _NAMED[name, there] = NamedKernel(name, entry, kernel, shared_bytes)
+    if disk_cache.cache_directory() is not None:
+        content = {
+            "form": _FORM, "code": made.digest, "name": entry.name, "shared": shared_bytes,
+            "declaration": _declaration(entry),
+        }  # fmt: skip
+        disk_cache.keep(_asked(name, there), _KERNEL_SUFFIX, json.dumps(content).encode())
+    return made
+
+
+def _declaration(entry: Entry) -> str:
+    """Return the PTX of a module with a kernel that does nothing in the place of one."""
+    text = entry.module.text
+    return text[: text.index("{", text.index(f" {entry.name}"))] + "{ ret; }"
+
+
+def _read_kernel(name: str, there: Context) -> NamedKernel | None:
+    """Return a kernel that a process kept, loaded on a device; None if there is none."""
+    bytes_on_disk = disk_cache.read(_asked(name, there), _KERNEL_SUFFIX)
+    if bytes_on_disk is None:
+        return None
+    content = json.loads(bytes_on_disk)
+    kernel = _function(content["code"], content["name"], there) if content["form"] == _FORM else None
+    if kernel is None:
+        return None
+    from lanewise.ptx import parse
+
+    entry = parse(content["declaration"])[content["name"]]
+    return NamedKernel(name, entry, kernel, content["shared"], content["code"])
+
+
 def record(
-    entry: Entry,
+    kernel: NamedKernel,
     shape: Shape,
     arguments: tuple[object, ...],
     there: Context,
@@ -100,9 +180,10 @@ def record(
     `operand_of` tells of an array which operand's memory it is, and its address (None: memory that stays);
     `addresses` where the operands lie now.
     """
-    types = ParameterTypes(entry.function, entry.module.cuda.text if entry.module.cuda is not None else "")
+    function, cuda = kernel.entry.function, kernel.entry.module.cuda
+    types = ParameterTypes(function, cuda.text if cuda is not None else "")
     raw, patches = [], []
-    for number, (title, variable, value) in enumerate(titled(entry.function, arguments)):
+    for number, (title, variable, value) in enumerate(titled(function, arguments)):
         memory = value.array if isinstance(value, ArrayArgument) else value
         operand = operand_of(memory)
         if operand is not None:
@@ -117,7 +198,7 @@ def record(
             patches.append(Patch(number, operand[0], (word - addresses[operand[0]]) % _WORD))
         elif where is None and len(part) == _POINTER_BYTES:
             _refuse_address(title, int.from_bytes(part, "little"), addresses)
-    return RecordedLaunch(loaded(entry, there), shape, raw, patches)
+    return RecordedLaunch(kernel.kernel, shape, raw, patches)
 
 
 def _refuse_address(title: str, number: int, addresses: Sequence[int]) -> None:
@@ -129,29 +210,21 @@ def _refuse_address(title: str, number: int, addresses: Sequence[int]) -> None:
 # on disk ----------------------------------------------------------------------------------------------------
 
 
-class _Code:
-    """The machine code of a kernel on disk: its digest, and how many requests were kept that launch it."""
-
-    def __init__(self, digest: str) -> None:
-        self.digest, self.requests = digest, 0
-
-
-_CODES: WeakKeyDictionary[Loaded, _Code] = WeakKeyDictionary()
-
-
-def keep(request: str, launches: Sequence[tuple[RecordedLaunch, Entry]], more: dict[str, object]) -> None:
+def keep(
+    request: str, launches: Sequence[tuple[RecordedLaunch, NamedKernel]], more: dict[str, object]
+) -> None:
     """Keep launches for other processes, with their machine code and what else JSON holds: not more than the
     first ones of a kernel, as sizes may grow from call to call."""
     if disk_cache.cache_directory() is None:  # the machine code would be made again
         return
-    codes = [_code(launch, entry) for launch, entry in launches]
-    if codes[0].requests == _MOST_REQUESTS:
+    first = launches[0][1]
+    if first.requests == _MOST_REQUESTS:
         return
-    codes[0].requests += 1
+    first.requests += 1
     rows = [
         {
-            "code": code.digest,
-            "name": entry.name,
+            "code": kernel.digest,
+            "name": kernel.entry.name,
             "shape": [
                 launch.shape.grid, launch.shape.block, launch.shape.shared_bytes, launch.shape.cluster,
                 launch.shape.overlap,
@@ -159,20 +232,10 @@ def keep(request: str, launches: Sequence[tuple[RecordedLaunch, Entry]], more: d
             "raw": [part.hex() for part in launch.raw],
             "patches": [list(patch) for patch in launch.patches],
         }
-        for code, (launch, entry) in zip(codes, launches, strict=True)
+        for launch, kernel in launches
     ]  # fmt: skip
     content = {"form": _FORM, "launches": rows, "more": more}
-    disk_cache.keep(_asked(request, launches[0][0].kernel.context), _SUFFIX, json.dumps(content).encode())
-
-
-def _code(launch: RecordedLaunch, entry: Entry) -> _Code:
-    """Return the machine code of a launch, kept on disk once."""
-    code = _CODES.get(launch.kernel)
-    if code is None:
-        image = cubin(entry.module, launch.kernel.context, entry.name)
-        code = _CODES[launch.kernel] = _Code(hashlib.sha256(image).hexdigest())
-        disk_cache.keep(f"machine code {code.digest}", ".cubin", image)
-    return code
+    disk_cache.keep(_asked(request, first.kernel.context), _SUFFIX, json.dumps(content).encode())
 
 
 def kept(request: str, there: Context) -> tuple[list[RecordedLaunch], dict[str, Any]] | None:
@@ -198,12 +261,12 @@ def _asked(request: str, there: Context) -> str:
     return f"launch {_FORM}\0{request}\0{device.arch} {device.name} {device.multiprocessors} {device.cuda}"
 
 
-_FUNCTIONS: dict[tuple[str, str, int], Loaded] = {}
+_FUNCTIONS: dict[tuple[str, str, Context], Loaded] = {}
 
 
 def _function(digest: str, name: str, there: Context) -> Loaded | None:
     """Return a kernel of machine code that is on disk, loaded once; None if it is no longer there."""
-    key = (digest, name, there.ordinal)
+    key = (digest, name, there)
     if key not in _FUNCTIONS:
         image = disk_cache.read(f"machine code {digest}", ".cubin")
         if image is None or hashlib.sha256(image).hexdigest() != digest:

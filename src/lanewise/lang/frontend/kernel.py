@@ -77,6 +77,9 @@ class Kernel:
         #: The versions that it was traced to, by the arch and the values of its Constexpr parameters.
         self._versions: RecentlyUsed[Any, Versions[BlockNeeds]] = RecentlyUsed(_MOST_MODULES)
         self._configured: dict[Any, ConfiguredKernel] = {}
+        #: The name of what is compiled in, by which launches find its machine code without its source: that
+        #: of a kernel which depends on nothing else.
+        self.kept_as = ""
         update_wrapper(self, function)
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -93,6 +93,10 @@ class TraceableKernel(Protocol):
         """The name of the kernel, in Python and in the PTX."""
 
     @property
+    def kept_as(self) -> str:
+        """The name of what is compiled in, if the kernel depends on nothing else."""
+
+    @property
     def signature(self) -> list[Parameter]:
         """The parameters of the kernel, in order, with structs among them."""
 

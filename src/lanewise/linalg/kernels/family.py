@@ -6,15 +6,17 @@ a plan.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cache, wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, cast
 
 import numpy as np
 
 from lanewise.errors import LanewiseError
-from lanewise.formats import tf32
+from lanewise.formats import Format, tf32
 from lanewise.linalg.arrays import DeviceView, OnGpu, Pointers, flat
 from lanewise.linalg.plan import FAMILIES, Plan
 from lanewise.linalg.problem import Problem
@@ -23,7 +25,39 @@ if TYPE_CHECKING:
     from lanewise.lang.frontend.kernel import Kernel
     from lanewise.lang.frontend.launching import ConfiguredKernel
     from lanewise.lang.frontend.parameters import Parameter
-    from lanewise.launch import Configured
+    from lanewise.ptx import Entry, Shape
+
+#: What a kernel is made of: frozen dataclasses, formats and numbers.
+Constants = ParamSpec("Constants")
+
+
+def made_by_constants(make: Callable[Constants, Kernel]) -> Callable[Constants, Kernel]:
+    """Return a function that makes a kernel once for the same constants.
+
+    Where these say all in words, the kernel has a name, under which launches find its machine code without
+    its source.
+    """
+
+    of_any = cast("Callable[..., Kernel]", make)
+
+    @cache
+    def made(*constants: Any) -> Kernel:
+        kernel = of_any(*constants)
+        if _says_all(constants):
+            kernel.kept_as = f"{make.__module__}.{make.__qualname__}{constants!r}"
+        return kernel
+
+    return cast("Callable[Constants, Kernel]", wraps(make)(made))
+
+
+def _says_all(value: object) -> bool:
+    """Return whether what Python writes of a value tells it from all others: not of a user's function."""
+    if isinstance(value, tuple):
+        return all(map(_says_all, value))
+    if is_dataclass(value) and not isinstance(value, Format):
+        own = type(value).__module__.startswith("lanewise.")
+        return own and all(each.repr and _says_all(getattr(value, each.name)) for each in fields(value))
+    return value is None or isinstance(value, bool | int | float | str | Enum | Format)
 
 
 class Launch(NamedTuple):
@@ -41,10 +75,26 @@ class Launch(NamedTuple):
         else:  # without a keyword, which a warm launch does not have
             self.kernel(*self.arguments, stream=stream)
 
-    def traced(self) -> tuple[Configured, tuple[object, ...]]:
-        """Return the kernel as PTX, ready to launch, and its arguments."""
-        configured, arguments = self.kernel.bind(*self.arguments)
-        return (configured.overlapping() if self.overlap else configured), arguments
+    @property
+    def name(self) -> str:
+        """The name of the kernel by what is compiled in; nothing if it has none."""
+        return self.kernel.kernel.kept_as
+
+    def traced(self) -> tuple[Entry, int]:
+        """Return the kernel as PTX, and the bytes of shared memory that its arrays take."""
+        kernel = self.kernel.kernel
+        version = kernel.version(None, {})
+        return version.module[kernel.name], version.needs.shared_bytes
+
+    def bound(self, entry: Entry, shared_bytes: int) -> tuple[Shape, tuple[object, ...]]:
+        """Return the grid and block of this launch and its arguments, for the kernel as PTX, which may be
+        declared only."""
+        from lanewise.lang.frontend.launching import BlockNeeds, split_arguments
+
+        needs = BlockNeeds(shared_bytes=shared_bytes)
+        configured = entry[needs.configuration(self.kernel.configuration)]
+        arguments, _ = split_arguments(self.kernel.kernel, self.arguments, {})
+        return (configured.overlapping() if self.overlap else configured).shape, arguments
 
 
 def launch(

@@ -35,8 +35,7 @@ from lanewise.linalg.types import BLOCK
 from lanewise.recently_used import RecentlyUsed
 
 if TYPE_CHECKING:
-    from lanewise.gpu.recorded import RecordedLaunch
-    from lanewise.ptx import Entry
+    from lanewise.gpu.recorded import NamedKernel, RecordedLaunch
 
 #: The operands of a launch, in the order of their addresses.
 OPERANDS = (
@@ -229,11 +228,14 @@ def record_launches(
     workspace_bytes: int = 0, counts: bool = False,
 ) -> Prepared:  # fmt: skip
     """Return launches on operands at these addresses, recorded; with a name they are kept on disk, too."""
-    made: list[tuple[RecordedLaunch, Entry]] = []
+    made: list[tuple[RecordedLaunch, NamedKernel]] = []
     for launch_of_call in launches:
-        kernel, arguments = launch_of_call.traced()
-        launch = recorded.record(kernel.entry, kernel.shape, arguments, there, _operand_of, addresses)
-        made.append((launch, kernel.entry))
+        named = recorded.known(launch_of_call.name, there)
+        if named is None:
+            entry, shared_bytes = launch_of_call.traced()
+            named = recorded.named(launch_of_call.name, entry, shared_bytes, there)
+        shape, arguments = launch_of_call.bound(named.entry, named.shared_bytes)
+        made.append((recorded.record(named, shape, arguments, there, _operand_of, addresses), named))
     if name is not None and made:
         recorded.keep(name, made, {"workspace": workspace_bytes, "counts": counts})
     return Prepared([launch for launch, _ in made], workspace_bytes, counts)

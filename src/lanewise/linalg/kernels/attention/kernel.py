@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from typing import NamedTuple
 
 from lanewise import lang as lw
@@ -14,7 +13,7 @@ from lanewise.linalg.kernels.attention.sizes import Operands, Sizes, Tile
 from lanewise.linalg.kernels.attention.split_keys import PartialSums, merge_launch
 from lanewise.linalg.kernels.attention.tile_scheduler import QueryTiles
 from lanewise.linalg.kernels.attention.traits import ROWS, WARPGROUP, Traits, boxes
-from lanewise.linalg.kernels.family import Launch, launch
+from lanewise.linalg.kernels.family import Launch, launch, made_by_constants
 
 #: Bytes that L2 reads at once from memory: where rows of a panel are shorter, it is asked for twice as many.
 _SECTORS = 128
@@ -71,7 +70,7 @@ class Counts(NamedTuple):
     heads_per_key: lw.i32
 
 
-@cache
+@made_by_constants
 def compiled(traits: Traits) -> Kernel:
     """Return the kernel for some constants. Arrays are (batch, head, row, column)."""
     T = traits

@@ -4,7 +4,6 @@ leaves the sums of its part in memory, and a second kernel adds them ("flash dec
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.arrays import element_steps
 from lanewise.linalg.kernels.attention.sizes import Operands, Sizes
 from lanewise.linalg.kernels.attention.softmax import LOG2_E, base_of, exp2_approx, lse_of, of_seen, share_of
-from lanewise.linalg.kernels.family import Launch, launch
+from lanewise.linalg.kernels.family import Launch, launch, made_by_constants
 
 LANES = 32
 #: Warps of a block that adds parts.
@@ -107,7 +106,7 @@ def added(partial, row, parts, weights, first, step):
     return sums
 
 
-@cache
+@made_by_constants
 def merging(dtype: Format, depth: int, shared: bool) -> Kernel:
     """Return the kernel that adds parts in a fixed order: a warp for each query, or a block if it is `shared`
     by the warps."""

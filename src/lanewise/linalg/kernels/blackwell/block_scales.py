@@ -12,7 +12,6 @@ bytes of two elements, and scales in 128×4 order. Two small kernels write them 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 
@@ -32,7 +31,7 @@ from lanewise.linalg.block_scaling import (
     swizzled_bytes,
 )
 from lanewise.linalg.kernels.blackwell.traits import FACTOR_COLUMNS, BlackwellTraits
-from lanewise.linalg.kernels.family import Launch, launch
+from lanewise.linalg.kernels.family import Launch, launch, made_by_constants
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.sum_order import stored_bits
 
@@ -163,7 +162,7 @@ def prepare(problem: Problem, pointers: Pointers, workspace: Memory | None) -> t
     return pointers, launches
 
 
-@cache
+@made_by_constants
 def packing() -> Kernel:
     """Return the kernel that puts two elements of a row into each byte, those of even columns low."""
 
@@ -192,7 +191,7 @@ def _packing_launch(problem: Problem, source: Memory, leading: int, target: Memo
     return launch(packing()[-(-rows * padded // _THREADS), _THREADS], arguments)
 
 
-@cache
+@made_by_constants
 def swizzling() -> Kernel:
     """Return the kernel that puts scale factors into NVIDIA's 128×4 order; padding becomes zeros."""
 

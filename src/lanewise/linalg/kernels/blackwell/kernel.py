@@ -8,7 +8,6 @@ that are promoted go to the four warps after each stage, and are added up in the
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
 from typing import Any
 
 from lanewise import lang as lw
@@ -27,6 +26,7 @@ from lanewise.linalg.kernels.blackwell.traits import (
     THREADS,
     BlackwellTraits,
 )
+from lanewise.linalg.kernels.family import made_by_constants
 from lanewise.linalg.kernels.hopper.operand_tiles import OperandTile
 from lanewise.linalg.kernels.hopper.tile_scheduler import TileScheduler
 from lanewise.linalg.kernels.parameters import Sizes, Strides, epilogue_types
@@ -195,7 +195,7 @@ def parameter_types(traits: BlackwellTraits) -> tuple[Any, Any]:
     )
 
 
-@cache
+@made_by_constants
 def compiled(traits: BlackwellTraits) -> Kernel:
     """Return the kernel for some constants."""
     traits.require_possible()

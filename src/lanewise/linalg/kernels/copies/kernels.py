@@ -6,7 +6,6 @@ in the L2 cache; the product, launched to overlap with it, begins while the last
 
 from __future__ import annotations
 
-from functools import cache
 from typing import NamedTuple
 
 from lanewise import lang as lw
@@ -16,6 +15,7 @@ from lanewise.lang.trace.scalar import Scalar
 from lanewise.lang.trace.types import u16, u32
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.copies.chunks import CHUNK, Chunk, split_number, store_chunk, whole_granules
+from lanewise.linalg.kernels.family import made_by_constants
 from lanewise.linalg.kernels.parameters import Field
 
 #: Rows and columns of a tile, those of a tile of bytes, and the threads that copy it.
@@ -93,7 +93,7 @@ def division(divisor: int) -> tuple[int, int]:
     return -(-(1 << (31 + bits)) // divisor), bits - 1
 
 
-@cache
+@made_by_constants
 def copying(first: Kind, second: Kind | None = None) -> Kernel:
     """Return the kernel that copies one operand, or two."""
     of_first = Lines(lw.Ptr[first.source], lw.Ptr[first.target, 16])

@@ -8,12 +8,12 @@ and `epilogue.py`.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, NamedTuple
 
 from lanewise import lang as lw
 from lanewise.formats import f32, s32
 from lanewise.lang.frontend.kernel import Kernel
+from lanewise.linalg.kernels.family import made_by_constants
 from lanewise.linalg.kernels.hopper.block_scales import COPYING, BlockScales
 from lanewise.linalg.kernels.hopper.consumer import Consumer
 from lanewise.linalg.kernels.hopper.epilogue import RegisterEpilogue, TileEpilogue
@@ -213,7 +213,7 @@ def compute(T, maps, sizes, raster, strides, given, more) -> None:
         leave_together()
 
 
-@cache
+@made_by_constants
 def compiled(traits: Traits) -> Kernel:
     """Return the kernel for some constants."""
     require_possible(traits)

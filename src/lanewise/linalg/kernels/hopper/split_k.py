@@ -15,7 +15,6 @@ columns of all groups, in order of K, and stores them after the epilogue. Nothin
 
 from __future__ import annotations
 
-from functools import cache
 from typing import NamedTuple
 
 from lanewise import lang as lw
@@ -24,6 +23,7 @@ from lanewise.lang.frontend.kernel import Kernel
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.layout import Layout
+from lanewise.linalg.kernels.family import made_by_constants
 from lanewise.linalg.kernels.hopper.epilogue import RegisterEpilogue
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP, Traits
@@ -298,7 +298,7 @@ def _added_by_teams(groups, place, crew):
     return list(staged.ptr(4 * within, 0).load(4))
 
 
-@cache
+@made_by_constants
 def reduction(traits: Traits) -> Kernel:
     """Return the second kernel for some constants."""
     T = traits

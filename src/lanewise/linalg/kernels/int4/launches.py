@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 from lanewise import lang as lw
@@ -12,7 +11,7 @@ from lanewise.formats import Format
 from lanewise.isa.multiprocessor import LARGEST_GRID
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.arrays import Pointers, element_steps
-from lanewise.linalg.kernels.family import Launch, launch
+from lanewise.linalg.kernels.family import Launch, launch, made_by_constants
 from lanewise.linalg.kernels.int4 import by_warpgroups, by_warps
 from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, GROUP_STEP, Packed
 from lanewise.linalg.kernels.int4.plans import Tile
@@ -27,7 +26,7 @@ from lanewise.linalg.problem import Problem
 _WIDTH = 4
 
 
-@cache
+@made_by_constants
 def product(T: Traits) -> Kernel:
     """Return the kernel of a product; the grid is (tiles of columns · blocks that share K, tiles of rows)."""
     of_scales: Any = lw.Ptr[T.dtype, 16]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import NamedTuple
 
 from lanewise import lang as lw
 from lanewise.formats import Format
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.layout import Layout
+from lanewise.linalg.kernels.family import made_by_constants
 from lanewise.linalg.kernels.int4.packing import CHUNK, COLUMNS, TILE_WORDS
 from lanewise.linalg.kernels.int4.traits import DEEP, LANES, LINE, WARPGROUP
 from lanewise.linalg.kernels.parameters import Field
@@ -82,7 +82,7 @@ def scale_pairs(scales):
     return [lw.pack(scales[8 * half], scales[8 * half]) for half in range(2)]
 
 
-@cache
+@made_by_constants
 def unpacking(dtype: Format) -> Kernel:
     """Return the kernel that writes weights as a matrix (N, K): a warp has 16 columns and 64 of K."""
     pitch = LINE + 8

@@ -8,8 +8,6 @@ that belong to it.
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 import numpy.typing as npt
 
@@ -18,7 +16,7 @@ from lanewise.formats import Format, u8
 from lanewise.isa import Instruction, instruction
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.lang.matrix.fragment import element_coordinates
-from lanewise.linalg.kernels.family import launch
+from lanewise.linalg.kernels.family import launch, made_by_constants
 from lanewise.linalg.kernels.hopper.traits import LINE, ROWS, SPARSE_GROUP, WARPGROUP, metadata_words
 from lanewise.linalg.sum_order import sparse_name
 
@@ -100,7 +98,7 @@ def _infinity(fmt: Format) -> int:
     return int(np.nonzero(~np.isnan(numbers))[0][-1])
 
 
-@cache
+@made_by_constants
 def pruning(fmt: Format) -> Kernel:
     """Return the kernel for a format. Its blocks are 64 rows along x, stages and words along y."""
     element = u8 if fmt.bits == 8 else lw.u16

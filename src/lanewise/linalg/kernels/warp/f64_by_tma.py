@@ -11,13 +11,12 @@ to the kernel, as long as it stores the sums where they belong.
 
 from __future__ import annotations
 
-from functools import cache
-
 from lanewise import lang as lw
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.lang.matrix.fragment import Fragment
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.layout import Layout
+from lanewise.linalg.kernels.family import made_by_constants
 from lanewise.linalg.kernels.hopper.shared_memory import line_swizzle
 from lanewise.linalg.kernels.hopper.traits import REGISTERS, WARPGROUP
 from lanewise.linalg.kernels.parameters import Sizes, Strides, epilogue_types
@@ -33,7 +32,7 @@ def spread(index) -> Scalar:
     return index - within + within % 4 * 2 + within // 4
 
 
-@cache
+@made_by_constants
 def compiled(T: WarpTraits) -> Kernel:
     """Return the kernel for some constants."""
     T.require_possible()

@@ -7,12 +7,11 @@ stages ahead. Turing has no cp.async: there each tile passes through registers.
 
 from __future__ import annotations
 
-from functools import cache
-
 from lanewise import lang as lw
 from lanewise.formats import tf32
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.lang.trace.scalar import Scalar
+from lanewise.linalg.kernels.family import made_by_constants
 from lanewise.linalg.kernels.parameters import Sizes, Strides, epilogue_types
 from lanewise.linalg.kernels.warp.epilogue import store, store_lines, store_owned
 from lanewise.linalg.kernels.warp.split_k import ClusterExchange, added_parts, part_of_k
@@ -28,7 +27,7 @@ def in_groups(number, tall, wide, group: int) -> tuple[Scalar, Scalar]:
     return first + rest % size, rest // size
 
 
-@cache
+@made_by_constants
 def compiled(T: WarpTraits) -> Kernel:
     """Return the kernel for some constants."""
     T.require_possible()
