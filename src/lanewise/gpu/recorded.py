@@ -137,13 +137,20 @@ def named(name: str, entry: Entry, shared_bytes: int, there: Context) -> NamedKe
     if not name:
         return _UNNAMED.setdefault(kernel, NamedKernel("", entry, kernel, shared_bytes))
     made = _NAMED[name, there] = NamedKernel(name, entry, kernel, shared_bytes)
-    if disk_cache.cache_directory() is not None:
-        content = {
-            "form": _FORM, "code": made.digest, "name": entry.name, "shared": shared_bytes,
-            "declaration": _declaration(entry),
-        }  # fmt: skip
-        disk_cache.keep(_asked(name, there), _KERNEL_SUFFIX, json.dumps(content).encode())
+    keep_kernel(made)
     return made
+
+
+def keep_kernel(kernel: NamedKernel) -> None:
+    """Keep a kernel for other processes: what `known` reads."""
+    if disk_cache.cache_directory() is None:
+        return
+    content = {
+        "form": _FORM, "code": kernel.digest, "name": kernel.entry.name, "shared": kernel.shared_bytes,
+        "declaration": _declaration(kernel.entry),
+    }  # fmt: skip
+    asked = _asked(kernel.name, kernel.kernel.context)
+    disk_cache.keep(asked, _KERNEL_SUFFIX, json.dumps(content).encode())
 
 
 def _declaration(entry: Entry) -> str:

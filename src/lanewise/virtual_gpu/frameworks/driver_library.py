@@ -26,8 +26,8 @@ def install_own_kernels(gpu: FrameworkState, patches: Patches) -> None:
 
 
 def install_own_records(gpu: FrameworkState, patches: Patches) -> None:
-    """Neither read nor keep launches of `lw.matmul` on disk: they hold machine code of a GPU."""
+    """Neither read nor keep kernels and launches of `lw.matmul` on disk: they hold machine code of a GPU."""
     from lanewise.gpu import recorded
 
-    for name in ("kept", "keep"):
+    for name in ("kept", "keep", "known", "keep_kernel"):
         patches.set(recorded, name, lambda *_: None)
