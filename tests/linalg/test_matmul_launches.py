@@ -1,6 +1,7 @@
 """Launches of `lw.matmul` without a GPU: recorded, kept on disk, repeated on other memory, found again."""
 
 import ctypes
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,12 +16,14 @@ from lanewise.gpu import device, recorded
 from lanewise.isa.tensor_map import decode
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.arrays import DeviceView, batch_of_one, device_view, flat
+from lanewise.linalg.attention import _call as attention_call
 from lanewise.linalg.kernels.family import Launch, family_of, made_by_constants
+from lanewise.linalg.launch import attention as launch_attention
 from lanewise.linalg.launch import known_calls, prepare
 from lanewise.linalg.launch.known_calls import CallKind, KnownCall, kind_of_tensor
 from lanewise.linalg.matmul import product
 from lanewise.linalg.matrix_in_two_arrays import OnDevice
-from lanewise.linalg.operands import View
+from lanewise.linalg.operands import View, view_of
 from lanewise.linalg.options import NO_SETTINGS, Options
 from lanewise.linalg.planning.planner import plan_of
 from lanewise.linalg.rules import problem_of_sizes, request_of
@@ -126,6 +129,35 @@ def test_a_process_keeps_the_first_launches_of_a_kernel(
     for rows in (1000, 999, 998, 997):
         run(np.ones((rows, 128), np.float16), np.ones((128, 512), np.float16), 5)
     assert len(list(tmp_path.glob("*.launch"))) == 2
+
+
+def test_sums_of_divided_keys_are_there_until_both_kernels_are_launched(
+    driver: NoDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[Any] = []
+    there: list[bool] = []
+
+    def workspace(like: View, size: int) -> Any:
+        made = np.empty(size, np.uint8)
+        held.append(weakref.ref(made))
+        return made
+
+    def launch(*_: Any) -> int:
+        there.append(held[0]() is not None)
+        return 0
+
+    monkeypatch.setattr(driver, "launch", launch)
+    monkeypatch.setattr(launch_attention, "workspace_for", workspace)
+    monkeypatch.setattr(launch_attention, "address_of", lambda memory: 0 if memory is None else 1 << 40)
+    shapes = {"q": (1, 64), "k": (700, 64), "v": (700, 64), "out": (1, 64)}
+    views = [
+        view_of(np.zeros(shape, np.float16), name)._replace(device=0, library="torch")
+        for name, shape in shapes.items()
+    ]
+    call = attention_call(views[:3], views[3], None, 0.125, causal=False, batch_invariant=False)
+    assert call.tile.parts > 1
+    launch_attention.compute(call, 5)
+    assert there == [True, True] and held[0]() is None
 
 
 def test_kernels_with_a_function_of_the_user_have_no_name() -> None:

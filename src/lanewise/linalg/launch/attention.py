@@ -32,7 +32,8 @@ def compute(call: AttentionCall, given: object) -> None:
             f"keys are divided, and sums of {size} bytes go to memory, which torch and CuPy alone can "
             "allocate: pass arrays of theirs, or batch_invariant=True, which divides none"
         )
-    addresses = _addresses(call, counters, workspace_for(call.q, size) if size else None)
+    partial = workspace_for(call.q, size) if size else None  # until both kernels are launched
+    addresses = _addresses(call, counters, partial)
     _launches_of(call, addresses, ordinal)(addresses, stream)
 
 
