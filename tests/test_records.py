@@ -9,7 +9,7 @@ import json
 import math
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 from typing import Any
 
 from lanewise.linalg.kernels.attention.plans import H200
@@ -47,6 +47,30 @@ def test_docs_may_say_that_every_compared_counter_was_equal() -> None:
     assert seen["compared"] == seen["equal"] == 1227
     assert f"{seen['equal']} of {seen['compared']} counters" in page("docs/checks.md")
     assert f"{seen['equal']} counters of `lw.check` equal Nsight Compute's" in page("README.md")
+
+
+def test_docs_quote_what_calls_of_new_sizes_cost() -> None:
+    seen = record("new_sizes_emerald_rapids_2_cores")
+
+    def milliseconds(when: str, what: str) -> float:
+        return float(median(run[what] for run in seen[when]["runs"])) / 1000
+
+    row, key, kept = (
+        "product, one row less",
+        "attention, one key more",
+        "product, kernel kept by another process",
+    )
+    said = page("docs/matmul.md")
+    assert f"{milliseconds('after', row):.1f} ms for a product with one row less" in said
+    assert f"and {milliseconds('after', key):.1f} ms for `lw.attention` with one key more" in said
+    assert f"has kept the kernel, {milliseconds('after', kept):.0f} ms" in said
+    assert f"has to be made, {milliseconds('after', 'product, kernel not known') / 1000:.2f} s" in said
+    changes = page("CHANGELOG.md")
+    for what, digits in ((row, 1), (key, 1), (kept, 0)):
+        assert (
+            f"{milliseconds('after', what):.{digits}f} ms ({milliseconds('before', what):.{digits}f}"
+            in changes
+        )
 
 
 def test_docs_quote_the_recorded_share_of_each_rung() -> None:
