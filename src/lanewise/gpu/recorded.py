@@ -156,7 +156,7 @@ def keep_kernel(kernel: NamedKernel) -> None:
 def _declaration(entry: Entry) -> str:
     """Return the PTX of a module with a kernel that does nothing in the place of one."""
     text = entry.module.text
-    return text[: text.index("{", text.index(f" {entry.name}"))] + "{ ret; }"
+    return text[: text.index("{", text.index(f".entry {entry.name}"))] + "{ ret; }"
 
 
 def _read_kernel(name: str, there: Context) -> NamedKernel | None:
