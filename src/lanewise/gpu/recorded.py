@@ -14,7 +14,6 @@ import struct
 from collections.abc import Callable, Sequence
 from ctypes import c_uint64
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import lanewise.disk_cache as disk_cache
 from lanewise.errors import InternalError
@@ -116,9 +115,8 @@ class NamedKernel:
         return self._digest
 
 
-#: Kernels by name and device, those without a name by their entry.
+#: Kernels by name and device.
 _NAMED: dict[tuple[str, Context], NamedKernel] = {}
-_UNNAMED: WeakKeyDictionary[Loaded, NamedKernel] = WeakKeyDictionary()
 
 
 def known(name: str, there: Context) -> NamedKernel | None:
@@ -133,11 +131,10 @@ def known(name: str, there: Context) -> NamedKernel | None:
 
 def named(name: str, entry: Entry, shared_bytes: int, there: Context) -> NamedKernel:
     """Return a kernel as it was traced; one with a name is kept for other processes."""
-    kernel = loaded(entry, there)
-    if not name:
-        return _UNNAMED.setdefault(kernel, NamedKernel("", entry, kernel, shared_bytes))
-    made = _NAMED[name, there] = NamedKernel(name, entry, kernel, shared_bytes)
-    keep_kernel(made)
+    made = NamedKernel(name, entry, loaded(entry, there), shared_bytes)
+    if name:
+        _NAMED[name, there] = made
+        keep_kernel(made)
     return made
 
 

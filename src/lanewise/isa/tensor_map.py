@@ -130,13 +130,10 @@ class MappedTensor(ABC):
         """Return the rule that the map breaks, with the nearest that is legal; None if it breaks none."""
         return self._violation
 
-    @cached_property
-    def _violation(self) -> str | None:
-        return self._broken_rule()
-
+    @property
     @abstractmethod
-    def _broken_rule(self) -> str | None:
-        """Return the rule that the map breaks, looked for."""
+    def _violation(self) -> str | None:
+        """What `violation` returns, looked for once."""
 
     def require_legal(self) -> None:
         """Raise an error if the driver refuses to encode such a map: it names the rule and what is legal."""
@@ -144,14 +141,10 @@ class MappedTensor(ABC):
         if broken is not None:
             raise LanewiseError(broken)
 
-    @cached_property
-    def _bits(self) -> int:
-        """The fields of the map as one number, without the address."""
-        return self._packed()
-
+    @property
     @abstractmethod
-    def _packed(self) -> int:
-        """Return the fields of the map as one number, without the address."""
+    def _bits(self) -> int:
+        """The fields of the map as one number, without the address; packed once."""
 
     def encode(self, address: int) -> bytes:
         """Return the 128 bytes for the tensor at a device address, as the driver gives them."""
@@ -259,10 +252,12 @@ class TiledTensor(MappedTensor, Drawn):
         """
         return self.swizzle_mode.moved(offset)
 
-    def _broken_rule(self) -> str | None:
+    @cached_property
+    def _violation(self) -> str | None:
         return next((broken for rule in _RULES if (broken := rule(self)) is not None), None)
 
-    def _packed(self) -> int:
+    @cached_property
+    def _bits(self) -> int:
         # The driver rounds the bytes down, although a copy takes what `copied` says.
         values = field_numbers(self, TILED, self.noted_bytes)
         values |= {f"box{axis}": size for axis, size in enumerate(self.box)}
@@ -454,7 +449,8 @@ class Im2colTensor(MappedTensor):
         modes = (self.interleave, self.swizzle, self.l2_promotion, self.fill)
         return TiledTensor(self.type, self.dims, self.strides, box, self.element_strides, *modes)
 
-    def _broken_rule(self) -> str | None:
+    @cached_property
+    def _violation(self) -> str | None:
         if not LEAST_AXES <= self.rank <= MOST_AXES:
             return (
                 f"im2col takes a tensor of {LEAST_AXES} to {MOST_AXES} axes: images, one to three axes of "
@@ -522,7 +518,8 @@ class Im2colTensor(MappedTensor):
             )
         return None
 
-    def _packed(self) -> int:
+    @cached_property
+    def _bits(self) -> int:
         noted = self.channels * self.pixels * self.element.bytes
         values = field_numbers(self, IM2COL, noted) | {"box0": self.channels}
         bits = sum(FIELD[name].put(value) for name, value in values.items()) + PIXELS.put(self.pixels)

@@ -240,9 +240,8 @@ def _attributes(value: object) -> dict[str, AnyValue]:
     for name, held in tuple(vars(value).items()) if hasattr(value, "__dict__") else ():
         if not isinstance(getattr(kind, name, None), cached_property):
             attributes[name] = held
-        elif _is_traced(
-            held
-        ):  # a branch or loop begins or ends here: what it computes is not there elsewhere
+        elif _is_traced(held):
+            # A branch or loop begins or ends here, and what is computed inside is not there elsewhere.
             del vars(value)[name]
     return attributes
 
