@@ -31,7 +31,7 @@ from lanewise.linalg.kernels.attention.sizes import Operands, Sizes, Tile
 HEADS, TOKENS = 16, 16384
 #: Cycles for which the GPU sleeps before a run, more than the host needs for any call.
 SLEEP = 1_000_000
-LENGTHS = (512, 1000, 2048, 2777, 4096, 8192, 16384)
+LENGTHS = (128, 256, 512, 1000, 2048, 2777, 4096, 8192, 16384)
 BACKENDS = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,
     "flash": SDPBackend.FLASH_ATTENTION,

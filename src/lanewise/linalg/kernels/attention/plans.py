@@ -13,9 +13,14 @@ from lanewise.linalg.kernels.attention.sizes import Sizes, Tile
 from lanewise.linalg.kernels.attention.traits import Traits
 from lanewise.linalg.planning.gpus import GPUS
 
-#: Keys of a tile by the size of a head; heads of 256 have fewer keys in a tile up to `SHORT` keys.
+#: Keys of a tile by the size of a head; heads of 256 have fewer keys in a tile up to `SHORT` keys, and heads
+#: of 96 more where all tiles together are shorter by this factor: of 256 keys, 256 instead of 336.
 KEYS = {64: 128, 96: 112, 128: 128, 256: 80}
 SHORT, KEYS_OF_SHORT = 2048, {256: 64}
+MORE_KEYS, SHORTER = {96: 128}, 15 / 16
+#: Registers that the scores of a tile, rounded ones and sums of a thread take at most if three warpgroups
+#: multiply.
+_MOST_OF_THREE = 136
 #: The tiles of at most 64 queries, and how many queries may be computed by several of them: undivided ones if
 #: there are at most so many for each multiprocessor.
 FEW, MOST_BY_FEW, MOST_FOR_EACH = (Tile(consumers=1), Tile(consumers=1, persistent=True)), 1024, 2
@@ -78,8 +83,7 @@ def tile_of(sizes: Sizes, causal: bool, batch_invariant: bool = False) -> Tile:
     [16, 1]
     """
     if not causal or sizes.queries <= FEW[0].queries:  # keys may grow from call to call, one by one
-        keys = _keys_of_tile(sizes)
-        sizes = sizes._replace(keys=-(-sizes.keys // keys) * keys)
+        sizes = sizes._replace(keys=_in_tiles(sizes.keys, _keys_of_tile(sizes)))
     return _fastest(sizes, causal, batch_invariant)
 
 
@@ -93,9 +97,21 @@ def _fastest(sizes: Sizes, causal: bool, batch_invariant: bool) -> Tile:
 
 
 def _keys_of_tile(sizes: Sizes) -> int:
-    """Return how many keys a tile has."""
+    """Return how many keys a tile has.
+
+    >>> [_keys_of_tile(Sizes(1, 8, 8, 64, keys, 96)) for keys in (112, 113, 256, 257, 512, 640)]
+    [112, 128, 128, 112, 128, 112]
+    """
     keys = KEYS[sizes.depth]
-    return KEYS_OF_SHORT.get(sizes.depth, keys) if sizes.keys <= SHORT else keys
+    if sizes.keys <= SHORT:
+        keys = KEYS_OF_SHORT.get(sizes.depth, keys)
+    more = MORE_KEYS.get(sizes.depth, keys)
+    return more if _in_tiles(sizes.keys, more) <= SHORTER * _in_tiles(sizes.keys, keys) else keys
+
+
+def _in_tiles(keys: int, of_tile: int) -> int:
+    """Return how many keys whole tiles have."""
+    return -(-keys // of_tile) * of_tile
 
 
 def tiles_of(sizes: Sizes) -> list[Tile]:
@@ -103,7 +119,8 @@ def tiles_of(sizes: Sizes) -> list[Tile]:
     keys = _keys_of_tile(sizes)
     tiles = [*FEW] * (sizes.queries <= MOST_BY_FEW)
     tiles += [*MANY[sizes.depth]] * (sizes.queries > FEW[0].queries)
-    return [replace(tile, keys=keys) for tile in tiles]
+    three_fit = keys * 3 // 4 + sizes.depth // 2 <= _MOST_OF_THREE
+    return [replace(tile, keys=keys) for tile in tiles if tile.consumers < 3 or three_fit]
 
 
 def undivided(sizes: Sizes) -> list[Tile]:
