@@ -598,9 +598,15 @@ for _name, _of_shapes in (("attention", _fake_attention), ("attention_lse", _fak
 # graphs of torch.compile ------------------------------------------------------------------------------------
 
 
+#: Keywords by the name of a function. Dynamo, which traces the functions below, would take what it reads of a
+#: function for values that may change.
+_KEYWORDS = {function.__name__: tuple(function.__kwdefaults__ or ()) for function in (matmul, attention)}
+
+
 def _in_graph(function: Callable[..., Any], *arrays: Any, **keywords: Any) -> Any:
     """Call an operator in place of `lw.matmul` or `lw.attention`: torch.compile traces this."""
-    name, taken = function.__name__, function.__kwdefaults__ or {}
+    name = function.__name__
+    taken = _KEYWORDS[name]
     given = {keyword: value for keyword, value in keywords.items() if value is not None}
     for array in arrays:
         if not isinstance(array, Tensor):

@@ -173,6 +173,28 @@ def test_swizzled_scales_say_what_is_wrong(arguments: tuple[Any, int, int], mess
         lw.SwizzledScales(*arguments)
 
 
+def test_swizzled_scales_of_other_arrays() -> None:
+    with pytest.raises(LanewiseError, match="not of float32"):
+        lw.SwizzledScales.of(np.ones((3, 4), np.float32))
+    torch = pytest.importorskip("torch")
+    plain = torch.tensor([[1.0, 2.0, 4.0]] * 130).to(torch.float8_e8m0fnu)
+    swizzled = lw.SwizzledScales.of(plain)
+    again = lw.SwizzledScales(torch.from_numpy(swizzled.array.view(np.uint8)).view(plain.dtype), 130, 3)
+    assert np.array_equal(again.plain().view(np.uint8), plain.view(torch.uint8).numpy())
+
+
+def test_a_batch_with_swizzled_scales_of_b() -> None:
+    rng = np.random.default_rng(2)
+    w = lw.quantize(rng.normal(size=(64, 16)).astype("f4"), "mxfp8")
+    rows = [lw.quantize(rng.normal(size=(8, 64)).astype("f4"), "mxfp8", axis=1) for _ in range(2)]
+    a, scale_a = (np.stack([getattr(each, part) for each in rows]) for part in ("values", "scales"))
+    plain, swizzled = (
+        lw.matmul(a, w.values, scale_a=scale_a, scale_b=scale_b, arch=ARCH)
+        for scale_b in (w.scales, lw.SwizzledScales.of(w.scales.T))
+    )
+    assert plain.shape == (2, 8, 16) and plain.tobytes() == swizzled.tobytes()
+
+
 # what is refused --------------------------------------------------------------------------------------------
 
 A8, B8 = np.zeros((20, 64), E4M3), np.zeros((64, 12), E4M3)

@@ -319,7 +319,7 @@ def _mistakes() -> dict[str, tuple[Any, str]]:
         "no group": (lambda: lw.quantize(w, group=True), "group=True must be"),
         "no array": (lambda: lw.quantize(text, "nvfp4"), "^w must be an array"),
         "a vector": (lambda: lw.quantize(w[0]), r"takes a matrix \(K, N\)"),
-        "e4m3": (lambda: lw.quantize(w.astype(ml_dtypes.float8_e4m3fn)), "float16, bfloat16 or float32"),
+        "e4m3": (lambda: lw.quantize(w.astype(ml_dtypes.float8_e4m3fn)), "float16, bfloat16, float32"),
         "dtype": (lambda: lw.quantize(w, dtype="f32"), "scales are float16 or bfloat16"),
         "infinite": (lambda: lw.quantize(w * np.float16(np.inf)), "infinities or NaN"),
         "types": (lambda: lw.matmul(x.astype(BF16), weights), "a is bfloat16 and b is float16"),

@@ -147,6 +147,31 @@ def test_biases_of_rows_and_columns_and_beta_of_out() -> None:
     np.testing.assert_allclose(out, exact + 2.0 * held, atol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [ml_dtypes.float8_e4m3fn, np.float16])
+def test_what_out_holds_is_added_wherever_it_lies(dtype: Any) -> None:
+    """Also of types that no residual has."""
+    a, b = np.ones((3, 4), np.float16), np.ones((4, 5), np.float16)
+    whole = np.full((6, 10), 8, dtype)
+    for out in (whole[:3, :5], whole[:3, ::2], whole[::-2, ::-2]):
+        whole[...] = 8
+        assert lw.matmul(a, b, alpha=0.5, beta=0.25, out=out) is out
+        assert (out.astype(float) == 4).all() and (whole.astype(float) == 8).sum() == 45
+
+
+def test_alpha_is_a_number_of_any_type_and_small_ones_are_no_warning() -> None:
+    a, b = np.ones((3, 64), np.float16), np.ones((64, 5), np.float16)
+    scaled = lw.quantize(a.astype("f4"), "nvfp4", axis=1), lw.quantize(b.astype("f4"), "nvfp4")
+    for left, right, keywords in ((a, b, {}), (*scaled, {"arch": "B200"})):
+        for alpha in (np.float32(2), np.int8(2), 2):
+            assert (lw.matmul(left, right, alpha=alpha, **keywords) == 128).all()
+        for alpha, said in ((True, "not bool"), (10**400, "at most"), ("2", "not str")):
+            with pytest.raises(lw.LanewiseError, match=said):
+                lw.matmul(left, right, alpha=alpha, **keywords)
+    with np.errstate(all="raise"):
+        assert not lw.matmul(a, b, alpha=1e-45).any()
+        assert lw.quantize(np.full((64, 2), 1e-45, "f4"), "nvfp4").dequantize().shape == (64, 2)
+
+
 def test_float64_takes_alpha_beta_bias_and_relu() -> None:
     rng = np.random.default_rng(7)
     a, b, bias = (rng.standard_normal(shape) for shape in ((5, 40), (40, 6), (6,)))

@@ -48,6 +48,12 @@ WRONG: dict[str, tuple[tuple[Any, Any], dict[str, Any], str]] = {
     "masked": ((np.ma.masked_array(HALF), OTHER), {}, "masked"),
     "misaligned": (
         (np.frombuffer(b"x" * 65, np.uint8)[1:].view(np.float16).reshape(4, 8), OTHER), {}, "address"),
+    "a misaligned out": (
+        (HALF, OTHER), {"out": np.frombuffer(bytearray(49), np.uint8)[1:].view(np.float16).reshape(4, 6)},
+        "pass an array that numpy.empty made"),
+    "more axes than 32": ((HALF.reshape(*(1,) * 33, 4, 8), OTHER), {}, "a has 35 axes .* at most 32"),
+    "an operand as a bias": (
+        (HALF, OTHER), {"bias": lw.quantize(SINGLE, "nvfp4")}, "an operand of lw.matmul"),
     "out's shape": ((HALF, OTHER), {"out": np.ones((4, 5), "f2")}, r"out has shape \(4, 5\)"),
     "out's type": ((HALF, OTHER), {"out": np.ones((4, 6), "f8")}, "not float64"),
     "out is an operand": ((SQUARE, SQUARE), {"out": SQUARE}, "out overlaps a"),

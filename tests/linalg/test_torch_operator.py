@@ -351,6 +351,11 @@ def test_traces_with_symbols_look_at_no_size_twice() -> None:
     with pytest.raises(Exception, match="they must agree"):
         torch.compile(model, fullgraph=True, dynamic=True, backend="eager")(numbers(2, 5, 17, grad=False))
 
+    plain = torch.compile(lambda a: lw.matmul(a, b), fullgraph=True, dynamic=True, backend="eager")
+    for rows in (5, 7):
+        a = numbers(2, rows, 16, grad=False)
+        assert torch.equal(plain(a), lw.matmul(a, b))
+
     def chosen(a: Any) -> Any:
         return lt.matmul(a[a[:, 0].nonzero()[:, 0]], b)
 
@@ -734,3 +739,23 @@ def test_pairs_of_float4_are_unpacked() -> None:
         out_dtype="f32",
     )  # fmt: skip
     assert isinstance(result, torch.Tensor) and (result.numpy() == wanted).all()
+
+
+class OfAnotherLibrary:
+    """An array that says by DLPack alone what it is."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+    def __dlpack_device__(self) -> Any:
+        return self.tensor.__dlpack_device__()
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        return self.tensor.__dlpack__(**keywords)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float16"])
+def test_arrays_of_dlpack_may_have_types_that_numpy_has_not(dtype: str) -> None:
+    a, b = (torch.randn(shape).to(getattr(torch, dtype)) for shape in ((3, 16), (16, 5)))
+    product = lw.matmul(OfAnotherLibrary(a), OfAnotherLibrary(b), out_dtype="f32")
+    assert np.asarray(product).tobytes() == lw.matmul(a, b, out_dtype="f32").numpy().tobytes()

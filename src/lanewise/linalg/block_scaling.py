@@ -18,6 +18,7 @@ from lanewise.formats import FORMATS, Format
 from lanewise.hints import Suggests
 from lanewise.linalg.operands import OF_OPERANDS, multiplied_by_matmul
 from lanewise.linalg.types import format_named
+from lanewise.ptx.host_tensors import host_array
 
 #: Rows and scale factors of a block of the swizzled order, and the bytes of one.
 SWIZZLED_ROWS, SWIZZLED_FACTORS = 128, 4
@@ -93,11 +94,7 @@ class SwizzledScales:
         dtype, size = str(getattr(array, "dtype", "")).removeprefix("torch."), getattr(array, "size", None)
         size = size() if callable(size) else size
         count = int(np.prod(size)) if size is not None else -1
-        if dtype not in _FACTOR_DTYPES:
-            raise LanewiseError(
-                f"swizzled scales are an array of {' or '.join(_FACTOR_DTYPES[:2])}, not of "
-                f"{dtype or type(array).__name__}"
-            )
+        _require_factors(dtype or type(array).__name__)
         wanted = swizzled_bytes(int(rows), int(factors))
         if count != wanted:
             raise LanewiseError(
@@ -110,7 +107,8 @@ class SwizzledScales:
     @classmethod
     def of(cls, scales: Any) -> SwizzledScales:
         """Return scale factors (rows, factors) of NumPy in the swizzled order; padding is zeros."""
-        plain = np.asarray(scales)
+        plain = np.asarray(host_array(scales))
+        _require_factors(plain.dtype.name)
         if plain.ndim != 2:
             raise LanewiseError(f"scale factors have shape (rows, factors), not {plain.shape}")
         rows, factors = plain.shape
@@ -123,7 +121,7 @@ class SwizzledScales:
 
     def plain(self) -> npt.NDArray[Any]:
         """Return the scale factors as an array (rows, factors) of NumPy, without padding."""
-        array = np.asarray(self.array)
+        array = np.asarray(host_array(self.array))
         tall, deep = -(-self.rows // SWIZZLED_ROWS), -(-self.factors // SWIZZLED_FACTORS)
         words = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         parts = words.reshape(tall, deep, _LANES, SWIZZLED_ROWS // _LANES, SWIZZLED_FACTORS)
@@ -132,6 +130,13 @@ class SwizzledScales:
 
     def __repr__(self) -> str:
         return f"<scales of {self.rows} rows, {self.factors} each, in 128×4 order>"
+
+
+def _require_factors(dtype: str) -> None:
+    """Raise an error if elements of a type are no scale factors."""
+    if dtype not in _FACTOR_DTYPES:
+        names = " or ".join(_FACTOR_DTYPES[:2])
+        raise LanewiseError(f"swizzled scales are an array of {names}, not of {dtype}")
 
 
 def swizzled_bytes(rows: int, factors: int) -> int:
@@ -179,7 +184,8 @@ class BlockScaledMatrix(Suggests):
         block, length = BLOCK_FORMATS[self.format].block, self.shape[self.axis]
         factors = np.repeat(_numbers(self.scales), block, axis=self.axis)
         factors = np.take(factors, range(length), axis=self.axis)
-        return np.asarray(_numbers(self.values) * factors * self.factor, np.float32)
+        with np.errstate(under="ignore"):
+            return np.asarray(_numbers(self.values) * factors * self.factor, np.float32)
 
     def __repr__(self) -> str:
         return f"<{self.format} {' × '.join(map(str, self.shape))}, scaled along axis {self.axis}>"

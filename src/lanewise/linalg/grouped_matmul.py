@@ -58,8 +58,8 @@ def grouped_matmul(a: Array, b: Array, offsets: object, *, counts: object = None
     the kernel reads them there, and the host does not wait for them: one that is smaller than the one before
     it, or larger than the number of rows, is then taken as the nearest that is neither. With `counts`, group
     g has only its first counts[g] rows; the other rows of the result are left as they are (`out`) or zero.
-    Keywords are those of `lw.matmul`. Sums are one chain along K, so that a row's bits do not depend on its
-    group's size.
+    Keywords are those of `lw.matmul`, but for residual, beta, scale_a, scale_b and plan. Sums are one chain
+    along K, so that a row's bits do not depend on its group's size.
 
     >>> import numpy as np
     >>> a, b = np.ones((3, 4), np.float16), np.stack([np.full((4, 2), x, np.float16) for x in (1, 10)])

@@ -30,7 +30,7 @@ from lanewise.linalg.planning.planned import PlannedProduct
 from lanewise.linalg.planning.planner import plan_of, require_kernel
 from lanewise.linalg.problem import Problem
 from lanewise.linalg.quantize import QuantizedMatrix
-from lanewise.linalg.rules import Request, problem_of_copies, request_of, scattered
+from lanewise.linalg.rules import Request, number_of, problem_of_copies, request_of, scattered
 from lanewise.linalg.sparsify import SparseMatrix, sparse_plan_of, sparse_request
 from lanewise.tracebacks import short_traceback, shorten
 
@@ -224,16 +224,17 @@ def _on_copies(request: Request, problem: Problem, a: object, b: object, options
         )
 
     out: Any = options.out
-    residual = options.residual
-    if residual is None and request.residual is not None:
-        residual = out  # what it holds is added
     apart = out is not None and is_scattered.out
+    into = out
+    if apart:
+        adds = options.residual is None and request.residual is not None  # what out holds
+        into = compact(out, "out") if adds else None
     changed = replace(
         options,
-        out=None if apart else out,
+        out=into,
         out_dtype=problem.out.dtype.name,
-        residual=compact(residual, "residual"),
-        beta=options.beta if residual is not None else None,
+        residual=compact(options.residual, "residual"),
+        beta=options.beta if request.residual is not None else None,
     )
     result = product(compact(a, "a"), compact(b, "b"), changed)
     if apart:
@@ -244,9 +245,13 @@ def _on_copies(request: Request, problem: Problem, a: object, b: object, options
 def _each_of_batch(request: Request, a: Any, b: Any, options: Options) -> None:
     """Compute a batch whose axes cannot be joined: one product for each index of the first axis."""
     axes = len(request.batch)
-    a, b = with_items(a, "a"), b if isinstance(b, SparseMatrix) else with_items(b, "b")
-    scale_a, scale_b = with_items(options.scale_a, "scale_a"), with_items(options.scale_b, "scale_b")
-    residual, result = with_items(options.residual, "residual"), with_items(request.result, "out")
+    a, b, scale_a, scale_b, residual, result = (
+        given if isinstance(given, SparseMatrix | SwizzledScales) else with_items(given, name)
+        for name, given in (
+            ("a", a), ("b", b), ("scale_a", options.scale_a), ("scale_b", options.scale_b),
+            ("residual", options.residual), ("out", request.result),
+        )
+    )  # fmt: skip
 
     def item(array: Any, index: int) -> Any:
         if array is None or not hasattr(array, "shape") or len(array.shape) < axes + 2:
@@ -277,10 +282,8 @@ def _unwrapped(a: object, b: object, options: Options) -> tuple[Any, Any, Option
                 f"{name} is scaled along axis {given.axis}; blocks must lie along K, axis {axis} of {name}: "
                 f"lw.quantize(…, axis={axis})"
             )
-        if not isinstance(options.alpha, int | float):
-            raise LanewiseError(f"alpha must be a number, not {type(options.alpha).__name__}")
         scales = {f"scale_{name}": given.scales}
-        options = replace(options, alpha=options.alpha * given.factor, **scales)
+        options = replace(options, alpha=number_of(options.alpha, "alpha") * given.factor, **scales)
     return (
         a.values if isinstance(a, BlockScaledMatrix) else a,
         b.values if isinstance(b, BlockScaledMatrix) else b,

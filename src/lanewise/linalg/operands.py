@@ -87,7 +87,7 @@ def _numpy_view(array: np.ndarray[Any, Any], name: str, library: str) -> View:
     """Return the view of a NumPy array."""
     if type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray):
         raise LanewiseError(f"{name} is a masked array: pass {name}.filled(value), without masked elements")
-    size = array.itemsize
+    size, fmt = array.itemsize, _format(array.dtype.name, name)
     if any(step % size for step in array.strides):
         raise LanewiseError(
             f"{name} has strides of {array.strides} bytes, which are not multiples of the {size} bytes of an "
@@ -95,15 +95,14 @@ def _numpy_view(array: np.ndarray[Any, Any], name: str, library: str) -> View:
         )
     address = array.__array_interface__["data"][0] if array.dtype.kind != "V" else array.ctypes.data
     if address % size:
+        mend = "pass an array that numpy.empty made" if name == "out" else f"pass {name}.copy()"
         raise LanewiseError(
-            f"{name} lies at an address that is not a multiple of the {size} bytes of an element: pass "
-            f"{name}.copy()"
+            f"{name} lies at an address that is not a multiple of the {size} bytes of an element: {mend}"
         )
     if name == "out" and not array.flags.writeable:
         if library == "jax":
             raise LanewiseError("out is an array of JAX, which cannot be written: leave out out=")
         raise LanewiseError("out is read-only: pass an array that can be written, or leave it out")
-    fmt = _format(array.dtype.name, name)
     _require_byte_order(array.dtype, name)
     strides = tuple(step // size for step in array.strides)
     return View(array.shape, strides, fmt, address, library, None, array)
@@ -217,7 +216,7 @@ def _other_view(value: object, name: str) -> View:
         is_operand = getattr(type(value), "INSTEAD", None) is OF_OPERANDS
         raise LanewiseError(
             f"{name} must be an array of NumPy, torch, CuPy, or one with DLPack, not {type(value).__name__}"
-            + (", which is the b of lw.matmul(a, b) alone" if is_operand else "")
+            + (", which is an operand of lw.matmul(a, b) alone" if is_operand else "")
         )
     if not where.on_gpu:
         array = host_array(value)
@@ -341,7 +340,7 @@ def require_own_elements(view: View, name: str) -> None:
             if step <= span:
                 raise LanewiseError(
                     f"{name} has shape {view.shape} and strides {view.strides}, so that some of its elements "
-                    "share memory: pass an array in which no two do"
+                    "share memory, or lie between others: pass an array whose axes lie one inside the other"
                 )
             span += step * (size - 1)
 

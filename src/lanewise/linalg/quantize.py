@@ -19,15 +19,15 @@ from lanewise.linalg.block_scaling import BLOCK_FORMATS, BlockFormat, BlockScale
 from lanewise.linalg.kernels.int4.packing import GROUP_STEP, Packed, pack, pack_scales, padded, unpack
 from lanewise.linalg.matrix_in_two_arrays import MatrixInTwoArrays
 from lanewise.linalg.operands import View, view_of
-from lanewise.linalg.types import format_named
+from lanewise.linalg.types import QUANTIZED, format_named, names_taken
 from lanewise.tracebacks import short_traceback
 
 Array = npt.NDArray[Any]
 
 #: The largest magnitude of a weight; -8 is not used, so that weights are symmetric.
 _LARGEST = 7
-#: Types of weights before they are quantized, and of the rows that are multiplied with them.
-_SOURCES, _ROWS = ("f16", "bf16", "f32"), ("f16", "bf16")
+#: Types of the rows that are multiplied with weights, and of their scales.
+_ROWS = ("f16", "bf16")
 
 
 class QuantizedMatrix(MatrixInTwoArrays):
@@ -196,10 +196,10 @@ def _block_scaled(w: AnyArray, fmt: BlockFormat, axis: int, dtype: object) -> Bl
 def _source(w: object, axes: str = "") -> View:
     """Return a matrix that can be quantized, a parameter of a model without its gradient."""
     view = view_of(w.detach() if hasattr(w, "detach") else w, "w")
-    if view.format.name not in _SOURCES or len(view.shape) != 2:
+    if view.format.name not in QUANTIZED or len(view.shape) != 2:
         raise LanewiseError(
             f"w is {view.format.dtype_name} of shape {view.shape}; lw.quantize takes a matrix{axes} of "
-            "float16, bfloat16 or float32"
+            f"{names_taken('w')}"
         )
     return view
 

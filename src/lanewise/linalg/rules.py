@@ -116,6 +116,10 @@ def request_of(
         raise LanewiseError(
             f"a has shape {shape_a} and b {shape_b}: the axes before the last two do not broadcast"
         ) from None
+    except RuntimeError:  # of more axes than NumPy broadcasts
+        raise LanewiseError(
+            f"a has {len(shape_a)} axes and b {len(shape_b)}: a product takes at most 32 before the last two"
+        ) from None
     scale_a = scale_of(options.scale_a, "scale_a", "a", batch, m, k, product, left)
     scale_b = scale_of(options.scale_b, "scale_b", "b", batch, n, k, product, left)
     scale_a, scale_b = _matching(scale_a, scale_b, k)
@@ -142,7 +146,8 @@ def request_of(
     scale_out = _scale_out(options.scale_out, left)
     request = Request(
         left, right, out, bias, residual, scale_a, scale_b, scale_out,
-        _number(options.alpha, "alpha") * scale_a.number * scale_b.number, beta, batch, m, n, k, None, result,
+        number_of(options.alpha, "alpha") * scale_a.number * scale_b.number, beta, batch, m, n, k, None,
+        result,
     )  # fmt: skip
     _require_one_device(request)
     if options.out is not None:
@@ -179,7 +184,7 @@ def _with_axes(view: View, places: Sequence[int]) -> View:
     return view._replace(shape=tuple(shape), strides=tuple(strides))
 
 
-def _number(value: object, name: str) -> float:
+def number_of(value: object, name: str) -> float:
     """Return a number of the epilogue as a float; arrays are refused.
 
     -0.0 counts as 0.0: calls that differ in nothing but this are one kind of call.
@@ -247,7 +252,7 @@ def _residual(options: Options, out: View, given: View, missing: Sequence[int]) 
 
     As in BLAS, `beta` without a residual scales what `out` holds.
     """
-    beta = None if options.beta is None else _number(options.beta, "beta")
+    beta = None if options.beta is None else number_of(options.beta, "beta")
     if options.residual is None:
         if not beta:
             return None, 1.0
@@ -271,7 +276,7 @@ def _scale_out(given: Any, like: View) -> View | None:
     if given is None:
         return None
     if isinstance(given, int | float | np.integer | np.floating):
-        number = _number(given, "scale_out")
+        number = number_of(given, "scale_out")
         given = empty(like, (1,), f32)
         given[...] = number
     view = view_of(given, "scale_out")

@@ -48,8 +48,9 @@ PRODUCTS = {
     "s8": Product(("s32",), ("s32", "f16", "bf16", "f32"), scales=("tensor", "row")),
     "e2m1": Product(("f32",), _SMALL_FLOATS.results, scales=("factors",)),
 }
-#: Formats of a bias or residual.
+#: Formats of a bias or residual, and of weights that are quantized.
 ADDED = ("f16", "bf16", "f32", "f64")
+QUANTIZED = ("f16", "bf16", "f32")
 _RESULTS = tuple(dict.fromkeys(name for product in PRODUCTS.values() for name in product.results))
 #: Formats of arrays that products take or give.
 TAKEN = tuple(dict.fromkeys((*PRODUCTS, *_RESULTS, "ue8m0")))
@@ -67,6 +68,8 @@ def names_taken(operand: str) -> str:
         accepted = _RESULTS
     elif operand in ("q", "k", "v"):
         accepted = ("f16", "bf16")
+    elif operand == "w":
+        accepted = QUANTIZED
     else:
         accepted = ADDED if operand in ("bias", "residual") else ("f32",)
     return ", ".join(FORMATS[name].dtype_name for name in accepted)

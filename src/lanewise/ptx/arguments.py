@@ -276,7 +276,7 @@ def _is_buffer(value: Any) -> bool:
 def _encode_float(title: str, value: float, variable: Variable) -> bytes:
     """A number as the bytes of a floating-point parameter; floats too large become infinite, as in NumPy."""
     try:
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", under="ignore"):
             return bytes(np.array(float(value)).astype(f"f{variable.size}").tobytes())
     except OverflowError:
         raise LanewiseError(f"argument {title}: {repr(value)} does not fit into .{variable.type}") from None
@@ -375,7 +375,7 @@ def _number(title: str, number: Any, kind: CudaType) -> bytes:
             raise LanewiseError(f"argument {title}: {number} does not fit into {kind.name}")
         return np.array(plain, dtype).tobytes()
     try:
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", under="ignore"):
             return np.array(plain if dtype.kind == "b" else float(plain)).astype(dtype).tobytes()
     except OverflowError:
         raise LanewiseError(f"argument {title}: a number does not fit into {kind.name}") from None

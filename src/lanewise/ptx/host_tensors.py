@@ -37,6 +37,14 @@ def host_array(value: Any) -> Any:
     try:
         return np.from_dlpack(value)
     except Exception:  # a type that NumPy does not have, or what the library itself raises
+        return value if torch is None else _by_torch(torch, value)
+
+
+def _by_torch(torch: Any, value: Any) -> Any:
+    """Return a tensor of another library whose type torch has and NumPy has not; any other as it is."""
+    try:
+        return _torch_array(torch, torch.from_dlpack(value))
+    except Exception:  # what torch or the library itself raises
         return value
 
 
