@@ -161,12 +161,15 @@ def test_what_out_holds_is_added_wherever_it_lies(dtype: Any) -> None:
 def test_alpha_is_a_number_of_any_type_and_small_ones_are_no_warning() -> None:
     a, b = np.ones((3, 64), np.float16), np.ones((64, 5), np.float16)
     scaled = lw.quantize(a.astype("f4"), "nvfp4", axis=1), lw.quantize(b.astype("f4"), "nvfp4")
-    for left, right, keywords in ((a, b, {}), (*scaled, {"arch": "B200"})):
-        for alpha in (np.float32(2), np.int8(2), 2):
-            assert (lw.matmul(left, right, alpha=alpha, **keywords) == 128).all()
-        for alpha, said in ((True, "not bool"), (10**400, "at most"), ("2", "not str")):
-            with pytest.raises(lw.LanewiseError, match=said):
-                lw.matmul(left, right, alpha=alpha, **keywords)
+    products: list[tuple[Any, Any, dict[str, Any]]] = [(a, b, {}), (*scaled, {"arch": "B200"})]
+    for left, right, keywords in products:
+        alphas: list[tuple[Any, str]] = [(True, "not bool"), (10**400, "at most"), ("2", "not str")]
+        for alpha, said in [*alphas, *((each, "") for each in (np.float32(2), np.int8(2), 2))]:
+            if said:
+                with pytest.raises(lw.LanewiseError, match=said):
+                    lw.matmul(left, right, alpha=alpha, **keywords)
+            else:
+                assert (lw.matmul(left, right, alpha=alpha, **keywords) == 128).all()
     with np.errstate(all="raise"):
         assert not lw.matmul(a, b, alpha=1e-45).any()
         assert lw.quantize(np.full((64, 2), 1e-45, "f4"), "nvfp4").dequantize().shape == (64, 2)

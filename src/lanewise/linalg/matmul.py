@@ -245,13 +245,14 @@ def _on_copies(request: Request, problem: Problem, a: object, b: object, options
 def _each_of_batch(request: Request, a: Any, b: Any, options: Options) -> None:
     """Compute a batch whose axes cannot be joined: one product for each index of the first axis."""
     axes = len(request.batch)
-    a, b, scale_a, scale_b, residual, result = (
-        given if isinstance(given, SparseMatrix | SwizzledScales) else with_items(given, name)
-        for name, given in (
-            ("a", a), ("b", b), ("scale_a", options.scale_a), ("scale_b", options.scale_b),
-            ("residual", options.residual), ("out", request.result),
-        )
+
+    def items(array: Any, name: str) -> Any:
+        return array if isinstance(array, SparseMatrix | SwizzledScales) else with_items(array, name)
+
+    a, b, residual, result = (
+        items(a, "a"), items(b, "b"), items(options.residual, "residual"), items(request.result, "out")
     )  # fmt: skip
+    scale_a, scale_b = items(options.scale_a, "scale_a"), items(options.scale_b, "scale_b")
 
     def item(array: Any, index: int) -> Any:
         if array is None or not hasattr(array, "shape") or len(array.shape) < axes + 2:
