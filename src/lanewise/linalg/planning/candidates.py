@@ -16,6 +16,7 @@ from lanewise.linalg.kernels.hopper.traits import (
     FRAGMENT_REGISTERS,
     GRANULE,
     INSTRUCTION_REGISTERS,
+    LINE,
     MOST_SHARED,
     OTHER_REGISTERS,
     REGISTERS,
@@ -33,7 +34,6 @@ from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.planning.model import (
     H200,
     LARGEST_CLUSTER,
-    LINE,
     Case,
     consumers_of,
     expected,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lanewise.linalg.kernels.hopper.traits import MOST_SHARED, WIDEST, WIDEST_PROMOTED
+from lanewise.linalg.kernels.hopper.traits import LINE, MOST_SHARED, ROWS, WIDEST, WIDEST_PROMOTED
 from lanewise.linalg.kernels.tile_traits import SECTOR, columns_apart
 from lanewise.linalg.operand_copies import needs_copy, needs_transpose
 from lanewise.linalg.orientation import oriented
@@ -24,8 +24,6 @@ from lanewise.linalg.planning.gpus import Gpu
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.sum_order import element_bytes, plane_products, planes_of
 
-#: Rows of one wgmma; bytes of a line of shared memory, which is K of one stage.
-ROWS, LINE = 64, 128
 #: Bytes of a partial sum, and of what memory moves at once.
 _SUM_BYTES, _ATOM = 4, 64
 #: Shared memory and registers of a multiprocessor; registers of a thread of the mma.sync kernels beside its
@@ -318,10 +316,12 @@ def _parts_of(chosen: Values, one: Parts, other: Parts) -> Parts:
     return Parts(*[np.where(chosen, *values) for values in zip(one, other, strict=True)])
 
 
-def _memory_bytes(case: Case, costs: Costs, element: Values) -> tuple[Values, Values]:
+# what a time consists of: `x` are the plans, `c` what things take -------------------------------------------
+
+
+def _memory_bytes(x: Case, c: Costs, element: Values) -> tuple[Values, Values]:
     """Return the bytes of operands, whose elements have a size, and of results: more where sectors are
     written in parts."""
-    x, c = case, costs
     readers_a, matrices = _tiles_across(x), _matrices(x)
     readers_b = np.maximum(ceiling(_tiles_down(x, x.rows), x.across) / matrices, 1)
     rows = x.m * (1 + c.half_atoms * (_lines_a(x) < SECTOR) + c.far_reads * (1 - 1 / readers_a))
@@ -341,68 +341,64 @@ def _memory_bytes(case: Case, costs: Costs, element: Values) -> tuple[Values, Va
     return reads, x.m * x.n * x.out_bytes * x.batch + lines * edges * np.where(x.warp > 0, c.warp_broken, 1.0)
 
 
-def _matrices(case: Case) -> Values:
+def _matrices(x: Case) -> Values:
     """Return how many matrices B has that are read: experts with few rows in the mean may have none."""
-    x = case
     return np.where(x.experts > 0, x.experts * x.m / (x.m + x.experts), 1.0)
 
 
-def _tiles_down(case: Case, rows: Values) -> Values:
+def _tiles_down(x: Case, rows: Values) -> Values:
     """Return how many tiles of so many rows there are along M.
 
     Of experts with many rows, the last tile is half empty in the mean; those with few have one tile each.
     """
-    x = case
     experts = _matrices(x)
     high = rows * experts / x.m
     return np.where(x.experts > 0, x.m / rows + experts * (2 + high) / (4 + high), ceiling(x.m, rows))
 
 
-def _overlap(case: Case) -> Values:
+def _overlap(x: Case) -> Values:
     """Return the columns that a tile has in common with the next, so that one of both stores a sector."""
-    x = case
     return np.where(x.whole_sectors > 0, x.columns - columns_apart(x.columns, x.out_bytes), 0.0)
 
 
-def _tiles_across(case: Case) -> Values:
+def _tiles_across(x: Case) -> Values:
     """Return how many tiles, or those of a cluster, there are along N."""
-    x, overlap = case, _overlap(case)
+    overlap = _overlap(x)
     return ceiling(np.maximum(x.n - overlap, 1), (x.columns - overlap) * x.along)
 
 
-def _share_of_planes(case: Case) -> Values:
+def _share_of_planes(x: Case) -> Values:
     """Return what share of the bytes of its bf16 numbers A has: less if it is f32 that registers split."""
-    return np.where((case.a_in_registers > 0) & (case.planes > 1), 2 / 3, 1.0)
+    return np.where((x.a_in_registers > 0) & (x.planes > 1), 2 / 3, 1.0)
 
 
-def _is_transposed(case: Case) -> Values:
+def _is_transposed(x: Case) -> Values:
     """Return whether A, of tf32, is loaded along M, and transposed in registers."""
-    return (case.a_in_registers > 0) & (case.planes == 1) & (case.element_bytes == 4)
+    return (x.a_in_registers > 0) & (x.planes == 1) & (x.element_bytes == 4)
 
 
-def _is_shifted(case: Case) -> Values:
+def _is_shifted(x: Case) -> Values:
     """Return whether A, of 8 or 16 bits, is loaded at any address, and shifted in registers."""
-    return (case.a_in_registers > 0) & (case.element_bytes < 4)
+    return (x.a_in_registers > 0) & (x.element_bytes < 4)
 
 
-def _lines_a(case: Case) -> Values:
+def _lines_a(x: Case) -> Values:
     """Return the bytes, up to a line, at whose multiples rows of A begin as TMA loads them."""
-    return np.where(_is_transposed(case), case.lying_lines_a, case.lines_a)
+    return np.where(_is_transposed(x), x.lying_lines_a, x.lines_a)
 
 
-def _drained(moved: Values, costs: Costs) -> Values:
+def _drained(moved: Values, c: Costs) -> Values:
     """Return the microseconds until L2 has written back what others left in it."""
-    return costs.drain * np.minimum(1.0, moved / costs.dirty_bytes)
+    return c.drain * np.minimum(1.0, moved / c.dirty_bytes)
 
 
-def _tile_bytes(case: Case) -> Values:
+def _tile_bytes(x: Case) -> Values:
     """Return the bytes of a line of the result that one tile has."""
-    return np.where(case.along_n > 0, case.columns, case.rows) * case.out_bytes
+    return np.where(x.along_n > 0, x.columns, x.rows) * x.out_bytes
 
 
-def _run_bytes(case: Case) -> Values:
+def _run_bytes(x: Case) -> Values:
     """Return how many neighbouring bytes of a line of the result are stored together."""
-    x = case
     tile = _tile_bytes(x)
     whole = (x.direct > 0) | (x.warp > 0) | (x.thread_stores > 0)
     return np.where(whole, tile, np.where(x.along_n > 0, box_bytes(x), LINE))
@@ -420,9 +416,9 @@ def _widest_boxes() -> Any:
     return np.maximum.accumulate(np.where(divides & without_conflicts, box, 0), axis=1)
 
 
-def box_bytes(case: Case) -> Values:
+def box_bytes(x: Case) -> Values:
     """Return the bytes of a row of a box that TMA stores: the widest of which several buffers fit."""
-    x, widest = case, _widest_boxes()
+    widest = _widest_boxes()
     pieces = np.minimum(ceiling(x.columns / x.split * x.out_bytes, _PIECE), _WIDEST_TILE).astype(int)
     exchange = np.where(x.split > 1, x.rows * x.columns * _SUM_BYTES, 0)
     stages = x.stages * (x.rows + _loaded_columns(x)) * LINE * x.planes
@@ -446,18 +442,17 @@ def consumers_of(rows: Values, pingpong: Values) -> Values:
     return np.where(rows == 3 * ROWS, 3, np.where((rows > ROWS) | (pingpong > 0), 2, 1))
 
 
-def _loaded_columns(case: Case) -> Values:
+def _loaded_columns(x: Case) -> Values:
     """Return the columns of B that a stage has: those that are contiguous are loaded in whole lines."""
-    x, line = case, LINE / case.element_bytes
+    line = LINE / x.element_bytes
     return np.where(x.b_along_n > 0, ceiling(x.columns, line) * line, x.columns)
 
 
-def _load_factors(case: Case, costs: Costs) -> tuple[Values, Values]:
+def _load_factors(x: Case, c: Costs) -> tuple[Values, Values]:
     """Return how much longer loads of A and of B from L2 take than those of lines that TMA loads whole.
 
     Boxes of a B that is contiguous along N begin at multiples of the tile's columns.
     """
-    x, c = case, costs
     columns = np.asarray((x.columns - _overlap(x)) * x.element_bytes).astype(int)
     begin_b = np.gcd(np.asarray(x.lines_b).astype(int), np.where(x.b_along_n > 0, columns, LINE))
     along_a = c.loads_along_m * np.maximum(x.a_along_m, _is_transposed(x))
@@ -469,13 +464,12 @@ def _load_factors(case: Case, costs: Costs) -> tuple[Values, Values]:
     return np.where(_is_shifted(x), 1 + c.granule_lines, factors[0]), factors[1]
 
 
-def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
+def _hopper(x: Case, c: Costs, gpu: Gpu) -> Parts:
     """Return the time of plans of the Hopper kernels.
 
     Products of a tile, its loads from L2, what one multiprocessor takes in and the latency of loads overlap
     each other, and all of that overlaps the loads from memory.
     """
-    c, x = costs, case
     size = x.across * x.along * x.split
     slots = gpu.slots(size)
     high, wide = ceiling(_tiles_down(x, x.rows), x.across), _tiles_across(x)
@@ -553,14 +547,13 @@ def _hopper(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     )  # fmt: skip
 
 
-def _products_of_microsecond(case: Case, costs: Costs) -> Values:
+def _products_of_microsecond(x: Case, c: Costs) -> Values:
     """Return how many products of numbers a multiprocessor computes in a microsecond."""
-    return costs.products * np.where(case.element_bytes == 1, costs.eight_bit, 2 / case.element_bytes)
+    return c.products * np.where(x.element_bytes == 1, c.eight_bit, 2 / x.element_bytes)
 
 
-def _products_of_step(case: Case, costs: Costs, consumers: Values, persistent: Values) -> Values:
+def _products_of_step(x: Case, c: Costs, consumers: Values, persistent: Values) -> Values:
     """Return the microseconds of the products of one step of K of a tile."""
-    x, c = case, costs
     extra = np.where(x.pingpong > 0, c.extra_pingpong, c.extra_columns)
     columns = np.maximum(x.columns, c.least_columns) + extra * ceiling(x.columns, WIDEST)
     multiply = x.rows * columns * (LINE / x.element_bytes) * x.plane_products
@@ -578,9 +571,8 @@ def _products_of_step(case: Case, costs: Costs, consumers: Values, persistent: V
     return multiply + np.where(alone, c.step_alone, 0.0) + promoted
 
 
-def _epilogue(case: Case, costs: Costs, consumers: Values) -> Values:
+def _epilogue(x: Case, c: Costs, consumers: Values) -> Values:
     """Return the microseconds of a tile's epilogue."""
-    x, c = case, costs
     high = np.where(x.pingpong > 0, x.rows, x.rows / consumers) / ROWS
     piece = c.epilogue_piece + c.long_epilogue * x.long_epilogue + c.wide_results * (x.out_bytes > 2)
     finish = c.epilogue + piece * high * x.columns / ROWS / x.split
@@ -589,18 +581,16 @@ def _epilogue(case: Case, costs: Costs, consumers: Values) -> Values:
     return np.where(x.gather > 0, 0.5 * finish, finish)
 
 
-def _thread_stores(case: Case, costs: Costs) -> Values:
+def _thread_stores(x: Case, c: Costs) -> Values:
     """Return the microseconds by which a tile's epilogue is longer if threads store it: no products hide
     them, and warpgroups that share a tile hinder each other as much as they help."""
-    x, c = case, costs
     piece = np.where(x.pingpong > 0, c.thread_stores_pingpong, c.thread_stores)
     lines = c.thread_lines * np.where(x.along_n > 0, x.rows / ROWS, x.rows / ROWS * x.columns / ROWS)
     return x.thread_stores * (piece * x.rows / ROWS * x.columns / ROWS + lines) / x.split
 
 
-def _warp(case: Case, costs: Costs, gpu: Gpu) -> Parts:
+def _warp(x: Case, c: Costs, gpu: Gpu) -> Parts:
     """Return the time of plans of the mma.sync kernels: blocks of one tile, some of them at the same time."""
-    c, x = costs, case
     groups = np.minimum(x.groups, LARGEST_CLUSTER)
     tiles = ceiling(x.m, x.rows) * ceiling(x.n, x.columns) * x.batch * groups / gpu.multiprocessors
     size = np.where(x.planes > 1, _SUM_BYTES, x.element_bytes)
@@ -646,9 +636,8 @@ def _warp(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     )  # fmt: skip
 
 
-def _part_of_warp(case: Case) -> tuple[Values, Values]:
+def _part_of_warp(x: Case) -> tuple[Values, Values]:
     """Return a warp's rows and columns of a mma.sync kernel's tile: at least four warps share it."""
-    x = case
     most = np.where(x.planes > 1, ROWS / 2, ROWS)
     high, wide = np.minimum(most, x.rows), np.minimum(most, x.columns)
     for _ in range(2):
@@ -658,9 +647,8 @@ def _part_of_warp(case: Case) -> tuple[Values, Values]:
     return high, wide
 
 
-def _warp_loads(case: Case, costs: Costs, size: Values, high: Values, wide: Values) -> tuple[Values, Values]:
+def _warp_loads(x: Case, c: Costs, size: Values, high: Values, wide: Values) -> tuple[Values, Values]:
     """Return the microseconds of copies to shared memory and of fragments from there, for a step of K."""
-    x, c = case, costs
     bytes_ = [np.where(each >= 4, each, 16.0) for each in (x.aligned_a, x.aligned_b)]
     pieces = (x.rows / bytes_[0] + x.columns / bytes_[1]) * x.step * size
     odd = (x.rows * (x.aligned_a < 4) + x.columns * (x.aligned_b < 4)) * x.step * size / _PIECE
@@ -671,28 +659,25 @@ def _warp_loads(case: Case, costs: Costs, size: Values, high: Values, wide: Valu
     return pieces * c.warp_piece + odd * c.warp_shifted, fragments * each + single * c.warp_element
 
 
-def _warp_code(case: Case, costs: Costs, team: Values, size: Values) -> Values:
+def _warp_code(x: Case, c: Costs, team: Values, size: Values) -> Values:
     """Return the microseconds by which a step of K waits for code: that of copies is unrolled."""
-    x = case
     moved = other = 0.0
     for lines, aligned in ((x.rows, x.aligned_a), (x.columns, x.aligned_b)):
         bytes_ = lines * x.step * size / team
         moved = moved + bytes_ / _PIECE * (aligned < 4)
         other = other + bytes_ / np.maximum(aligned, 4) * (aligned >= 4)
     held = np.where(x.stages > 1, _COPIES_OF_LOOP, _COPIES_AT_ONCE)
-    return costs.warp_code * np.maximum(moved + costs.warp_copy_code * other - held, 0.0)
+    return c.warp_code * np.maximum(moved + c.warp_copy_code * other - held, 0.0)
 
 
-def _staged_bytes(case: Case, size: Values) -> Values:
+def _staged_bytes(x: Case, size: Values) -> Values:
     """Return the bytes of all stages of a mma.sync kernel in shared memory."""
-    x = case
     return x.stages * (x.rows + x.columns) * x.step * size * x.split
 
 
-def _resident_warp_blocks(case: Case, team: Values, size: Values) -> Values:
+def _resident_warp_blocks(x: Case, team: Values, size: Values) -> Values:
     """Return how many blocks of a mma.sync kernel a multiprocessor has at the same time, by its registers and
     shared memory, in which results take the operands' place if they fit."""
-    x = case
     staged = _staged_bytes(x, size)
     results = x.rows * (x.columns + 8) * x.out_bytes
     results = np.where(results <= np.maximum(staged, _RESULTS_OF_WARPS), results, 0)
