@@ -350,19 +350,19 @@ def _choices(
     twice = (x["rows"] == consumers * ROWS) & (consumers < 3) & (x["columns"] <= _TWICE)
     x["by_turns"] = twice & bool(problem.promote)
     x["swap"] = np.full(len(x["rows"]), swap)
-    x["warp"], x["pingpong"], x["a_in_registers"] = np.zeros((3, len(x["rows"])), int)
+    x["warp"] = np.zeros(len(x["rows"]), int)
     x["step"] = np.full(len(x["rows"]), LINE // element_bytes(problem))
-    pingpong = _can_pingpong(problem, x)
-    x = {name: np.concatenate([values, values[pingpong]]) for name, values in x.items()}
-    x["pingpong"][len(pingpong) :] = 1
-    lying = _can_have_a_in_registers(seen, x)
-    x = {name: np.concatenate([values, values[lying]]) for name, values in x.items()}
-    x["a_in_registers"][len(lying) :] = 1
-    overlapping = _can_store_whole_sectors(seen, x)
-    x = {name: np.concatenate([values, values[overlapping]]) for name, values in x.items()}
-    x["whole_sectors"] = np.zeros(len(x["rows"]), int)
-    x["whole_sectors"][len(x["rows"]) - int(overlapping.sum()) :] = 1
+    x = _in_both_ways(x, "pingpong", _can_pingpong(problem, x))
+    x = _in_both_ways(x, "a_in_registers", _can_have_a_in_registers(seen, x))
+    x = _in_both_ways(x, "whole_sectors", _can_store_whole_sectors(seen, x))
     return _with_stages(seen, x)
+
+
+def _in_both_ways(x: Choices, field: str, possible: Any) -> Choices:
+    """Return candidates without a field of a plan, and behind them those for which it is possible with it."""
+    with_it = np.flatnonzero(possible)
+    x = {name: np.concatenate([values, values[with_it]]) for name, values in x.items()}
+    return {**x, field: np.repeat([0, 1], [len(possible), len(with_it)])}
 
 
 def _can_pingpong(problem: Problem, x: Choices) -> Any:
