@@ -14,7 +14,7 @@ from lanewise.linalg.problem import Epilogue
 
 ACTIVATIONS = ("relu", "gelu_tanh", "gelu_erf", "silu", "sigmoid")
 #: log2(e); √(2/π) and the cubic term of gelu's tanh form; Φ by Abramowitz and Stegun, 7.1.26.
-_LOG2_E = 1.4426950408889634
+LOG2_E = 1.4426950408889634
 _GELU_LINEAR, _GELU_CUBIC = 0.7978845608028654, 0.044715
 _ERF_P = 0.3275911
 _ERF = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
@@ -60,14 +60,21 @@ _DEGREES = ((8, 3), (11, 4))
 
 
 @lw.device
+def polynomial(coefficients, x):
+    """Return Σ cᵢ · xⁱ of an f32 by Horner's scheme, one fma for each coefficient but the last."""
+    total = f32(coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        total = lw.fma(total, x, f32(coefficient))
+    return total
+
+
+@lw.device
 def exp2(x):
     """Return 2^x of an f32, about 1 ulp, 2^±126 beyond the range; made of exact operations."""
     x = lw.max(lw.min(x, f32(126.0), nan=True), f32(-126.0), nan=True)
     shifted = x + _ROUNDER
     fraction = x - (shifted - _ROUNDER)
-    power = f32(_EXP2[-1])
-    for coefficient in reversed(_EXP2[:-1]):
-        power = lw.fma(power, fraction, f32(coefficient))
+    power = polynomial(_EXP2, fraction)
     return lw.bitcast(lw.bitcast(power, lw.i32) + (lw.bitcast(shifted, lw.i32) << 23), f32)
 
 
@@ -86,9 +93,7 @@ def short_exp2(x, factor, degree, lowest):
     terms = [
         coefficient * 2.0**lowest * float(_RANGE) ** n for n, coefficient in enumerate(_SHORT_EXP2[degree])
     ]
-    power = f32(terms[-1])
-    for term in reversed(terms[:-1]):
-        power = lw.fma(power, fraction, f32(term))
+    power = polynomial(terms, fraction)
     return lw.bitcast(lw.bitcast(power, lw.i32) + (lw.bitcast(shifted, lw.i32) << 23), f32)
 
 
@@ -110,7 +115,7 @@ def sigmoid(x, factor=1.0, squares=0.0, degree=None):
 
     With a degree the power of two is a short one, and the factors are multiplied by the compiler.
     """
-    scale = -_LOG2_E if degree is None else -_LOG2_E / _RANGE
+    scale = -LOG2_E if degree is None else -LOG2_E / _RANGE
     factor = f32(factor * scale)
     if squares:
         factor = lw.fma(x * x, f32(squares * scale), factor)
@@ -123,10 +128,7 @@ def short_tail(x, degree):
     """Return Φ(-x) of an f32 from 0 to 64: a polynomial times e^(-x²/2), whose exponent ends at -100."""
     p, terms = _SHORT_TAIL[degree]
     t = reciprocal(lw.fma(x, f32(p), f32(1.0)))
-    series = f32(terms[-1])
-    for term in reversed(terms[:-1]):
-        series = lw.fma(series, t, f32(term))
-    return series * t * short_exp2(x, x * (-0.5 * _LOG2_E / _RANGE), degree, _TAIL_LEAST)
+    return polynomial(terms, t) * t * short_exp2(x, x * (-0.5 * LOG2_E / _RANGE), degree, _TAIL_LEAST)
 
 
 @lw.device
@@ -158,10 +160,7 @@ def activated(name: str, x, dtype: Format = f32) -> Scalar:
         if degree is not None:
             return lw.fma(-size, short_tail(size, degree), lw.max(x, f32(0.0)))
         t = reciprocal(lw.fma(size, f32(_ERF_P * 0.7071067811865476), f32(1.0)))
-        series = f32(_ERF[-1])
-        for coefficient in reversed(_ERF[:-1]):
-            series = lw.fma(series, t, f32(coefficient))
-        tail = series * t * 0.5 * exp2(x * x * (-0.5 * _LOG2_E))  # Φ(-|x|)
+        tail = polynomial(_ERF, t) * t * 0.5 * exp2(x * x * (-0.5 * LOG2_E))  # Φ(-|x|)
         return not_far_below(x) * lw.where(x < 0.0, tail, 1.0 - tail)
     raise LanewiseError(f"no activation is called {name!r}; there are {', '.join(ACTIVATIONS)}")
 
@@ -171,30 +170,20 @@ def changes_values(epilogue: Epilogue) -> bool:
     return epilogue != Epilogue()
 
 
-@lw.device
-def row_terms(epilogue, given, row):
+def row_terms(epilogue: Epilogue, given, row) -> tuple[Scalar | None, Scalar | None]:
     """Return what depends on the row alone: the factor of A, and the bias of a column vector."""
-    factor = bias = None
-    if epilogue.scale_a == "row":
-        factor = given.scale_a[row]
-    elif epilogue.scale_a is not None:
-        factor = given.scale_a[0]
-    if epilogue.bias == "column":
-        bias = given.bias[row].to(f32)
-    return factor, bias
+    return line_terms(epilogue.scale_a, given.scale_a, given.bias if epilogue.bias == "column" else None, row)
 
 
-@lw.device
-def column_terms(epilogue, given, column):
+def column_terms(epilogue: Epilogue, given, column) -> tuple[Scalar | None, Scalar | None]:
     """Return what depends on the column alone: the factor of B, and the bias of a row vector."""
-    factor = bias = None
-    if epilogue.scale_b == "row":
-        factor = given.scale_b[column]
-    elif epilogue.scale_b is not None:
-        factor = given.scale_b[0]
-    if epilogue.bias == "row":
-        bias = given.bias[column].to(f32)
-    return factor, bias
+    return line_terms(epilogue.scale_b, given.scale_b, given.bias if epilogue.bias == "row" else None, column)
+
+
+def line_terms(form: str | None, scales, bias, line) -> tuple[Scalar | None, Scalar | None]:
+    """Return the factor of a row or column, by the form of its scales, and its bias, if there is one."""
+    factor = None if form is None else scales[line if form == "row" else 0]
+    return factor, None if bias is None else bias[line].to(f32)
 
 
 @lw.device

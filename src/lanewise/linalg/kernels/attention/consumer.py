@@ -11,8 +11,10 @@ import numpy as np
 from lanewise import lang as lw
 from lanewise.formats import f32
 from lanewise.isa import instruction
-from lanewise.linalg.kernels.attention.softmax import LOG2_E, Softmax, lse_of, of_seen, over_row, share_of
-from lanewise.linalg.kernels.attention.traits import ROWS, WARPGROUP, Traits, along_depth, along_keys, results
+from lanewise.linalg.kernels.attention.softmax import Softmax, lse_of, of_seen, over_row, share_of
+from lanewise.linalg.kernels.attention.traits import Traits, along_depth, along_keys, results
+from lanewise.linalg.kernels.fused_epilogue import LOG2_E
+from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP
 from lanewise.linalg.sum_order import wgmma_name
 
 #: The first named barrier by which consumers take turns; those before it gather results.

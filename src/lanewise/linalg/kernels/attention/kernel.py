@@ -12,8 +12,9 @@ from lanewise.linalg.kernels.attention.consumer import Consumer
 from lanewise.linalg.kernels.attention.sizes import Operands, Sizes, Tile
 from lanewise.linalg.kernels.attention.split_keys import PartialSums, merge_launch
 from lanewise.linalg.kernels.attention.tile_scheduler import QueryTiles
-from lanewise.linalg.kernels.attention.traits import ROWS, WARPGROUP, Traits, boxes
+from lanewise.linalg.kernels.attention.traits import Traits, boxes
 from lanewise.linalg.kernels.family import Launch, launch, made_by_constants
+from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP
 
 #: Bytes that L2 reads at once from memory: where rows of a panel are shorter, it is asked for twice as many.
 _SECTORS = 128

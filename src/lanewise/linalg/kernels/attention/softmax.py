@@ -7,13 +7,13 @@ import numpy as np
 from lanewise import lang as lw
 from lanewise.formats import f32
 from lanewise.linalg.kernels.attention.traits import Traits
+from lanewise.linalg.kernels.fused_epilogue import polynomial
 
-LOG2_E = 1.4426950408889634
 _LN2 = 0.6931471805599453
 #: ln(1 + x) = x − x²/2 + x³ · P(x) from √½ − 1 to √2 − 1 (Cephes, logf).
 _LOGARITHM = (
-    7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
-    -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1,
+    3.3333331174e-1, -2.4999993993e-1, 2.0000714765e-1, -1.6668057665e-1, 1.4249322787e-1,
+    -1.2420140846e-1, 1.1676998740e-1, -1.1514610310e-1, 7.0376836292e-2,
 )  # fmt: skip
 #: The bits of √½, and of the exponent's unit.
 _HALF_ROOT, _EXPONENT = 0x3F3504F3, 23
@@ -37,9 +37,7 @@ def logarithm(x):
     """Return ln(x) of a normal f32 above 0, about 1 ulp, made of exact operations; NaN of NaN and inf."""
     exponent = (lw.bitcast(x, lw.i32) - _HALF_ROOT) >> _EXPONENT
     y = lw.bitcast(lw.bitcast(x, lw.i32) - (exponent << _EXPONENT), f32) - 1.0
-    series = f32(_LOGARITHM[0])
-    for coefficient in _LOGARITHM[1:]:
-        series = lw.fma(series, y, f32(coefficient))
+    series = polynomial(_LOGARITHM, y)
     square = y * y
     value = lw.fma(exponent.to(f32), f32(_LN2), lw.fma(square, lw.fma(series, y, f32(-0.5)), y))
     return lw.where(x < f32(np.inf), value, x - x)

@@ -13,8 +13,9 @@ from lanewise.formats import Format, f32
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.arrays import element_steps
 from lanewise.linalg.kernels.attention.sizes import Operands, Sizes
-from lanewise.linalg.kernels.attention.softmax import LOG2_E, base_of, exp2_approx, lse_of, of_seen, share_of
+from lanewise.linalg.kernels.attention.softmax import base_of, exp2_approx, lse_of, of_seen, share_of
 from lanewise.linalg.kernels.family import Launch, launch, made_by_constants
+from lanewise.linalg.kernels.fused_epilogue import LOG2_E
 
 LANES = 32
 #: Warps of a block that adds parts.

@@ -17,8 +17,6 @@ from lanewise.linalg.kernels.attention.sizes import Tile
 from lanewise.linalg.kernels.hopper.shared_memory import line_swizzle
 from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP
 
-__all__ = ["ROWS", "WARPGROUP", "Traits"]
-
 #: Registers of a thread of the producer, and of a consumer, by the number of consumers of a multiprocessor.
 _REGISTERS = {2: (24, 240), 3: (32, 160)}
 #: The same where two blocks of one consumer each share a multiprocessor.
