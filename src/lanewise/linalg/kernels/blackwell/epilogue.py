@@ -50,7 +50,7 @@ class RowEpilogue:
     def promoted(self, acc, totals, step):
         """Return this thread's totals with the sums of one stage: scaled by fma, or added."""
         T, count = self.traits, min(_COLUMNS, self.traits.bn)
-        of_row = self.row_scale(step) if T.scaled_by_blocks else None
+        of_row = self.scale(0, self.row, step) if T.scaled_by_blocks else None
         scaled = []
         for first in range(0, T.bn, count):
             sums = acc.load(first, count)
@@ -59,22 +59,19 @@ class RowEpilogue:
                 if of_row is None:
                     scaled.append(total + sums[i])
                 else:
-                    scaled.append(lw.fma(sums[i], of_row * self.column_scale(step, first + i), total))
+                    of_column = self.scale(1, self.column + (first + i), step)
+                    scaled.append(lw.fma(sums[i], of_row * of_column, total))
         return scaled
 
-    def row_scale(self, step) -> Scalar:
-        """Return the scale of this thread's row and a block of K."""
-        (rows_per_scale, _), (M, _) = self.traits.problem.scale_blocks, self.sizes
-        row, row_k = self.given.scale_row, self.given.scale_row_k
-        at = lw.min(self.row, M - 1)
-        return self.given.scale_a[(at if rows_per_scale == 1 else at // BLOCK) * row + step * row_k]
-
-    def column_scale(self, step, column) -> Scalar:
-        """Return the scale of a column and a block of K."""
-        (_, columns_per_scale), (_, N) = self.traits.problem.scale_blocks, self.sizes
-        across, across_k = self.given.scale_column, self.given.scale_column_k
-        at = lw.min(self.column + column, N - 1)
-        return self.given.scale_b[(at if columns_per_scale == 1 else at // BLOCK) * across + step * across_k]
+    def scale(self, axis: int, line, step) -> Scalar:
+        """Return the scale of a row (axis 0) or a column and a block of K."""
+        given, at = self.given, lw.min(line, self.sizes[axis] - 1)
+        scales, pitch, pitch_k = (
+            (given.scale_a, given.scale_row, given.scale_row_k),
+            (given.scale_b, given.scale_column, given.scale_column_k),
+        )[axis]
+        block = at if self.traits.problem.scale_blocks[axis] == 1 else at // BLOCK
+        return scales[block * pitch + step * pitch_k]
 
     @lw.device
     def store_totals(self, totals) -> None:

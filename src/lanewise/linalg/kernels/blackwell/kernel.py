@@ -153,18 +153,16 @@ class Roles:
             row, column, matrix = self.tiles[number]
             epilogue.begin(self.first_row(row), column * T.bn, matrix)
             totals = [f32(0.0) for _ in range(T.bn if T.promotes else 0)]
-            if T.promotes:
-                for step in lw.range(self.steps):
-                    acc = self.acquired(memory, count)
-                    totals = epilogue.promoted(acc, totals, step)
-                    self.release(count)
-                    count = count + 1
-                epilogue.store_totals(totals)
-            else:
+            for step in self.sums_of_tile():
                 acc = self.acquired(memory, count)
-                epilogue.store(acc)
+                if T.promotes:
+                    totals = epilogue.promoted(acc, totals, step)
+                else:
+                    epilogue.store(acc)
                 self.release(count)
                 count = count + 1
+            if T.promotes:
+                epilogue.store_totals(totals)
 
     @lw.device
     def acquired(self, memory, count):
