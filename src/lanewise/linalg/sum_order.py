@@ -178,21 +178,13 @@ def _mma_sync(arch: str, a: str, b: str, sums: str) -> list[Instruction]:
     ]
 
 
-def instruction_widths(problem: Problem) -> tuple[int, ...]:
-    """Return the columns that a wgmma of a problem's types can have, ascending.
-
-    >>> from lanewise.formats import s8, s32
-    >>> from lanewise.linalg.problem import Operand
-    >>> matrix = Operand(s8, True, 64)
-    >>> instruction_widths(Problem(64, 64, 64, matrix, matrix, Operand(s32, True, 64), s32))[:6]
-    (8, 16, 24, 32, 48, 64)
-    """
-    return wgmma_widths(*multiplied_as(problem), problem.sums.name)
-
-
 @cache
 def wgmma_widths(a: str, b: str, sums: str) -> tuple[int, ...]:
-    """Return N of each wgmma that multiplies these formats and sums in this one, ascending."""
+    """Return N of each wgmma that multiplies these formats and sums in this one, ascending.
+
+    >>> wgmma_widths("s8", "s8", "s32")[:6]
+    (8, 16, 24, 32, 48, 64)
+    """
     from lanewise.isa.table import rows
 
     shapes = {shape for row in rows("wgmma") if (sums, a, b) in row.types for shape in row.shapes}

@@ -102,6 +102,11 @@ class TileTraits:
         """Whether the sums of each stage are added to others by ordinary arithmetic."""
         return self.problem.promote is not None or self.planes > 1
 
+    @property
+    def scaled_by_blocks(self) -> bool:
+        """Whether promoted sums of a stage have scales of their own."""
+        return any(self.problem.scale_blocks)
+
     def repeats(self, operand: Operand) -> bool:
         """Return whether planes of A, or of B, are the same for all matrices of the batch."""
         return self.planes > 1 and self.problem.batch > 1 and not operand.batch_stride

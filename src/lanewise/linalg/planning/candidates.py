@@ -16,6 +16,7 @@ from lanewise.linalg.kernels.hopper.traits import (
     FRAGMENT_REGISTERS,
     GRANULE,
     INSTRUCTION_REGISTERS,
+    LARGEST_CLUSTER,
     LINE,
     MOST_SHARED,
     OTHER_REGISTERS,
@@ -33,7 +34,6 @@ from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.planning.model import (
     H200,
-    LARGEST_CLUSTER,
     Case,
     consumers_of,
     expected,
@@ -41,7 +41,7 @@ from lanewise.linalg.planning.model import (
     problem_columns,
 )
 from lanewise.linalg.problem import Operand, Problem
-from lanewise.linalg.sum_order import element_bytes, instruction_widths, planes_of
+from lanewise.linalg.sum_order import element_bytes, multiplied_as, planes_of, wgmma_widths
 
 ARCH = "sm_90a"
 _CLUSTERS = ((1, 1), (2, 1), (1, 2), (2, 2))
@@ -475,7 +475,8 @@ def _widths(problem: Problem, split: int) -> list[int]:
     If K has to be cut over the blocks of a cluster, each of them owns some eights of the columns.
     """
     n = problem.n
-    widths = [width for width in instruction_widths(problem) if width // 8 % split == 0]
+    of_instructions = wgmma_widths(*multiplied_as(problem), problem.sums.name)
+    widths = [width for width in of_instructions if width // 8 % split == 0]
     if n <= _FEW:
         least = next(width for width in widths if width >= n)
         return [least, *(width for width in (32, 64) if width < least)]

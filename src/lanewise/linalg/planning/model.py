@@ -15,7 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lanewise.linalg.kernels.hopper.traits import LINE, MOST_SHARED, ROWS, WIDEST, WIDEST_PROMOTED
+from lanewise.linalg.kernels.hopper.traits import (
+    LARGEST_CLUSTER,
+    LINE,
+    MOST_SHARED,
+    ROWS,
+    WIDEST,
+    WIDEST_PROMOTED,
+)
 from lanewise.linalg.kernels.tile_traits import SECTOR, columns_apart
 from lanewise.linalg.operand_copies import needs_copy, needs_transpose
 from lanewise.linalg.orientation import oriented
@@ -41,8 +48,7 @@ _LANES, _RESULTS_OF_WARPS = 32, 40_960
 #: Copies of a thread that move 16 bytes to where they belong, up to which no code is waited for: of a step in
 #: a loop, and where there is only one step.
 _COPIES_OF_LOOP, _COPIES_AT_ONCE = 6, 24
-#: The most blocks of a cluster; how many times its size is doubled, by its size.
-LARGEST_CLUSTER = 8
+#: How many times the size of a cluster is doubled, by its size.
 _DOUBLINGS = np.array([0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 3.0])
 #: What rows of boxes of results consist of, in bytes; the widest tile and the widest box in such pieces; rows
 #: of boxes whose pieces are swizzled; those of the narrowest box of which there are several buffers.

@@ -56,11 +56,6 @@ class BlackwellTraits(TileTraits):
         """Which planes of A and B are multiplied, in the order of sums."""
         return plane_products(self.planes, self.problem.is_transpose)
 
-    @property
-    def scaled_by_blocks(self) -> bool:
-        """Whether promoted sums are scaled."""
-        return self.problem.promote is not None and self.problem.scale_blocks != (0, 0)
-
     @cached_property
     def mma(self) -> Instruction:
         """The instruction: 128 rows and as many columns as the tile."""
@@ -119,11 +114,6 @@ class BlackwellTraits(TileTraits):
         used = self.factor_column + 2 * FACTOR_COLUMNS * self.factor_blocks
         return max(_LEAST_COLUMNS, 1 << (used - 1).bit_length())
 
-    def line_elements(self, operand: Operand, rows: int) -> int:
-        """Return the rows of a tile as they lie in shared memory: MN-major ones are whole lines."""
-        wide = LINE * 8 // self.bits
-        return rows if operand.k_major else -(-rows // wide) * wide
-
     @property
     def b_offset(self) -> int:
         """Where the stages of B begin in shared memory."""
@@ -141,7 +131,10 @@ class BlackwellTraits(TileTraits):
         return tiles + 2 * self.factor_bytes
 
     def _tile_bytes(self, operand: Operand, rows: int) -> int:
-        return self.line_elements(operand, rows) * self.bk * self.planes * self.bits // 8
+        """Return the bytes of a tile in shared memory; what lies along M or N has whole lines."""
+        wide = LINE * 8 // self.bits
+        lines = rows if operand.k_major else -(-rows // wide) * wide
+        return lines * self.bk * self.planes * self.bits // 8
 
     @property
     def shared_bytes(self) -> int:

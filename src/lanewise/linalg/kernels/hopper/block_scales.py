@@ -51,7 +51,7 @@ class BlockScales:
 
     def places(self, axis: int, first) -> list[Scalar]:
         """Return where this thread's scales of a tile's rows (axis 0) or columns lie, for the first block."""
-        per_scale, count = self.traits.scale_blocks[axis], (self.rows, self.columns)[axis]
+        per_scale, count = self.traits.problem.scale_blocks[axis], (self.rows, self.columns)[axis]
         length = self.traits.plan.tile[axis] // count
         lane, stride = lw.lane_id(), (self.given.scale_row, self.given.scale_column)[axis]
         offsets = []
@@ -97,7 +97,7 @@ def promote(traits, totals, accumulators, scales, column=0):
     piece of the tile.
     """
     of_rows, of_columns = scales
-    _, columns_per_scale = traits.scale_blocks
+    _, columns_per_scale = traits.problem.scale_blocks
     for block in range(len(accumulators)):
         for number in range(traits.piece // 2):
             i = column // 2 + number

@@ -124,13 +124,6 @@ def scheduled(T, place, sizes, raster, experts):
     return tiles, first_step, steps
 
 
-@lw.device
-def leave_together() -> None:
-    """Wait for all blocks of the cluster: nobody leaves while others still arrive at its barriers."""
-    lw.cluster.arrive(relaxed=True)
-    lw.cluster.wait()
-
-
 def epilogue_of(traits: Traits, C, given, own, N, leading) -> TileEpilogue:
     """Return the epilogue of a consumer, by who stores its results."""
     if traits.store is Store.REGISTERS:
@@ -210,7 +203,9 @@ def compute(T, maps, sizes, raster, strides, given, more) -> None:
         if role == 0:
             lw.cluster.wait()  # consumers have done so before they sent their sums
     if T.cluster_size > 1 and (T.promotes or not T.one_tile):
-        leave_together()
+        # nobody leaves while others of the cluster still arrive at its barriers
+        lw.cluster.arrive(relaxed=True)
+        lw.cluster.wait()
 
 
 @made_by_constants
@@ -222,7 +217,9 @@ def compiled(traits: Traits) -> Kernel:
     of_sizes, of_strides, of_more = struct_types(T)
     of_epilogue = epilogue_types(T.problem.epilogue, block_scales=not T.problem.sparse)
 
-    @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=T.launched_in)
+    cluster = T.cluster_size if T.cluster_size > 1 else None  # clusters of one take the host longer
+
+    @lw.kernel(max_threads=T.threads, min_blocks=1, cluster=cluster)
     def warpgroup(
         A: of_a, B: of_b, C: of_c, sizes: of_sizes, raster: lw.i32, strides: of_strides,
         epilogue: of_epilogue, more: of_more,

@@ -10,6 +10,7 @@ from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.traits import (
     FIRST_REGISTERS,
     INSTRUCTION_REGISTERS,
+    LARGEST_CLUSTER,
     LINE,
     MOST_SHARED,
     OTHER_REGISTERS,
@@ -26,8 +27,6 @@ from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
 from lanewise.linalg.sum_order import element_bytes, planes_of, wgmma_widths
 
-#: Blocks of the largest cluster that every launch can have.
-MOST_BLOCKS = 8
 #: Stages that are enough.
 _LEAST_STAGES = 3
 #: Rows of the highest box of TMA.
@@ -82,7 +81,7 @@ def _about_memory(T: Traits, memory: SharedMemory) -> str:
         return f"{T.bn // rows} columns are more than TMA loads at once; take a cluster of more rows"
     if not b_k_major and T.piece < T.bn and T.piece % wide:
         return f"halves of {T.bn} columns are no multiple of the {wide} of a box"
-    if T.bn % T.store_columns or T.cluster_size > MOST_BLOCKS:
+    if T.bn % T.store_columns or T.cluster_size > LARGEST_CLUSTER:
         return f"{T.bn} columns cannot be divided among {plan.split} blocks"
     if memory.total > MOST_SHARED:
         return f"{plan.stages} stages take {memory.total} bytes of shared memory; it has {MOST_SHARED}"

@@ -16,7 +16,7 @@ from lanewise.isa import Instruction
 from lanewise.isa.multiprocessor import shared_bytes_of
 from lanewise.linalg.kernels.tile_traits import TileTraits, compiled_in, has_aligned_rows
 from lanewise.linalg.plan import Plan
-from lanewise.linalg.problem import Epilogue, Problem
+from lanewise.linalg.problem import Problem
 from lanewise.linalg.sum_order import sparse_name, wgmma_name
 
 #: Threads of a warpgroup, rows of a wgmma, bytes of a line of the 128-byte swizzle.
@@ -34,6 +34,8 @@ OTHER_REGISTERS = 28
 #: warpgroup.
 WIDEST = 256
 WIDEST_PROMOTED = 192
+#: Blocks of the largest cluster that every launch can have.
+LARGEST_CLUSTER = 8
 #: Dynamic shared memory that a block can have beside some hundred bytes of barriers.
 MOST_SHARED = shared_bytes_of("sm_90a") - 1024
 #: Registers of 64 rows of a stage's A that goes through registers, by its planes: three of 64 × 64 bf16, or
@@ -41,8 +43,6 @@ MOST_SHARED = shared_bytes_of("sm_90a") - 1024
 FRAGMENT_REGISTERS = {3: 48, 1: 16}
 #: Registers of A that one instruction reads.
 INSTRUCTION_REGISTERS = 4
-#: The epilogue that rounds alone.
-PLAIN = Epilogue()
 #: Elements of a row of a sparse A of which one 4-bit code of the metadata selects two.
 SPARSE_GROUP = 4
 
@@ -162,11 +162,6 @@ class Traits(TileTraits):
         return -(-m // (self.bm * across)), self.tiles_across(n, along)
 
     @property
-    def launched_in(self) -> int | None:
-        """Blocks of the clusters of a launch; None if it has none: clusters of one take the host longer."""
-        return self.cluster_size if self.cluster_size > 1 else None
-
-    @property
     def store_columns(self) -> int:
         """Columns of a tile that one block stores: all, or a share of them if the blocks split K."""
         split = self.plan.split
@@ -186,17 +181,12 @@ class Traits(TileTraits):
         return isa.instruction(name(self.piece, self.problem.sums.name, self.a.name, self.b.name))
 
     @property
-    def scale_blocks(self) -> tuple[int, int]:
-        """How many rows of A and columns of B share a scale of a stage's products; zeros: none has one."""
-        return (0, 0) if self.problem.promote is None else self.problem.scale_blocks
-
-    @property
     def scales_of_stage(self) -> tuple[int, int]:
         """How many block scales a stage has of the tile's rows and of its columns.
 
         It has one for each, or one for each piece that lies in one block.
         """
-        rows, columns = self.scale_blocks
+        rows, columns = self.problem.scale_blocks
         return (self.bm // gcd(self.bm, rows) if rows else 0, self.bn // gcd(self.bn, columns) if rows else 0)
 
     @property
@@ -236,11 +226,6 @@ class Traits(TileTraits):
         loaded while the products of the other run; those of sums that are promoted are complete before.
         """
         return 2 if self.plan.a_in_registers and not self.promotes else 1
-
-    @property
-    def scaled_by_blocks(self) -> bool:
-        """Whether the products of a stage have scales of their own."""
-        return any(self.scales_of_stage)
 
     @property
     def releases_by_warps(self) -> bool:
