@@ -40,10 +40,7 @@ def launches(
     problem: Problem, plan: Plan, pointers: Pointers, multiprocessors: int | None = None
 ) -> list[Launch]:
     """Return the launches of a plan, in order: of copies, and of the products."""
-    made: list[Launch] = []
-    if plan.copy_a or plan.copy_b:
-        problem, pointers, copy = copied(problem, plan, pointers)
-        made.append(copy)
+    problem, pointers, made = copied(problem, plan, pointers)
     problem, pointers = oriented_launch(problem, plan, pointers)
     if problem.block_format:
         size = prepared_bytes(problem)  # at the end of the workspace

@@ -146,8 +146,10 @@ def require_copies(problem: Problem, plan: Plan, names: str = "ab", tcgen05: boo
             )
 
 
-def copied(problem: Problem, plan: Plan, pointers: Pointers) -> tuple[Problem, Pointers, Launch]:
-    """Return the problem and its arrays after the copies that a plan makes, and the launch of them."""
+def copied(problem: Problem, plan: Plan, pointers: Pointers) -> tuple[Problem, Pointers, list[Launch]]:
+    """Return the problem and its arrays after the copies that a plan makes, and the launch of these."""
+    if not (plan.copy_a or plan.copy_b):
+        return problem, pointers, []
     workspace, offset = pointers.workspace, COUNTER_BYTES
     assert workspace is not None
     jobs = []
@@ -163,7 +165,7 @@ def copied(problem: Problem, plan: Plan, pointers: Pointers) -> tuple[Problem, P
             target = np.broadcast_to(target, (len(lines), *target.shape[1:]), subok=True)
         made[name] = target if copy.result.k_major else target.swapaxes(-1, -2)
         offset += -(-copy.bytes // _ROW) * _ROW
-    return loaded(problem, plan), replace(pointers, **made), copy_launch(jobs)
+    return loaded(problem, plan), replace(pointers, **made), [copy_launch(jobs)]
 
 
 def copy_launch(jobs: list[tuple[Copy, tuple[object, ...]]]) -> Launch:

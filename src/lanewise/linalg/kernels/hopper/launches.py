@@ -158,12 +158,9 @@ def launches(
     problem: Problem, plan: Plan, pointers: Pointers, multiprocessors: int | None = None
 ) -> list[Launch]:
     """Return the launches of a plan, in order: of copies, of the products, and of the sum over split K."""
-    before: list[Launch] = []
-    if plan.copy_a or plan.copy_b:
-        problem, pointers, copy = copied(problem, plan, pointers)
-        before = [copy]
+    problem, pointers, made = copied(problem, plan, pointers)
     problem, pointers = oriented_launch(problem, plan, pointers)
-    made = [*before, _products(problem, plan, pointers, multiprocessors or GPUS[plan.arch].multiprocessors)]
+    made.append(_products(problem, plan, pointers, multiprocessors or GPUS[plan.arch].multiprocessors))
     return [*made, _reduction(problem, plan, pointers)] if plan.gather else made
 
 

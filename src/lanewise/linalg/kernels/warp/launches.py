@@ -11,7 +11,7 @@ from lanewise.linalg.kernels.family import Launch, launch
 from lanewise.linalg.kernels.hopper.traits import WARPGROUP
 from lanewise.linalg.kernels.parameters import arguments_of
 from lanewise.linalg.kernels.warp.kernel import compiled
-from lanewise.linalg.kernels.warp.traits import traits_of
+from lanewise.linalg.kernels.warp.traits import WarpTraits, traits_of
 from lanewise.linalg.orientation import oriented, oriented_launch
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
@@ -23,7 +23,11 @@ _MANY_READERS, _SHORT = 32, 32
 
 def kernel(problem: Problem, plan: Plan) -> Kernel:
     """Return the kernel of a plan, cached by what is compiled in."""
-    traits = traits_of(oriented(problem, plan), plan)
+    return _compiled(traits_of(oriented(problem, plan), plan))
+
+
+def _compiled(traits: WarpTraits) -> Kernel:
+    """Return the kernel for some constants, by who loads the tiles."""
     if traits.by_tma:
         from lanewise.linalg.kernels.warp import f64_by_tma
 
@@ -50,18 +54,13 @@ def launches(
     traits = traits_of(problem, plan)
     rows, columns = -(-problem.m // traits.plan.tile[0]), -(-problem.n // traits.plan.tile[1])
     tiles = rows * columns
-    arguments = arguments_of(problem, pointers)
-    if traits.by_tma:
-        from lanewise.linalg.kernels.warp import f64_by_tma
-
-        threads = WARPGROUP + traits.threads
-        configured = f64_by_tma.compiled(traits)[tiles, threads, traits.shared_bytes]
-    else:
+    grid, threads = (tiles, 1, 1), WARPGROUP + traits.threads
+    if not traits.by_tma:
         one_group = rows <= plan.group and max(columns, problem.batch) <= min(LARGEST_GRID[1:])
         grid = (rows, columns, problem.batch) if one_group else (tiles, problem.batch, 1)
-        grid = (grid[0] * plan.groups, *grid[1:])
+        grid, threads = (grid[0] * plan.groups, *grid[1:]), traits.threads
         is_short = problem.k * traits.tiles[0].size <= _SHORT
         cached = columns >= _MANY_READERS or is_short, rows >= _MANY_READERS or is_short
         traits = replace(traits, one_group=one_group, cached=cached)
-        configured = compiled(traits)[grid, traits.threads, traits.shared_bytes]
-    return [launch(configured, arguments)]
+    configured = _compiled(traits)[grid, threads, traits.shared_bytes]
+    return [launch(configured, arguments_of(problem, pointers))]
