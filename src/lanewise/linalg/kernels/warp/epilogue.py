@@ -91,17 +91,9 @@ def put_results(T, acc, results, tile, own, M, N, given):
 
 
 @lw.device
-def store(T, acc, matrix, leading, row, column, M, N, given):
-    """Store the sums of a warp, whose part of the tile begins at a row and a column."""
-    for i in range(len(acc)):
-        for j in range(len(acc[i])):
-            place = row + i * T.mma.m, column + j * T.mma.n
-            store_fragment(T, acc[i][j], matrix, leading, *place, M, N, given)
-
-
-@lw.device
-def store_owned(T, part, matrix, leading, row, column, M, N, given):
-    """Store the sums of a warp's part of the tile that a block of a cluster owns."""
+def store(T, part, matrix, leading, row, column, M, N, given):
+    """Store the sums of a warp, whose part of the tile begins at a row and a column: the fragments that its
+    block owns, the number of the first of them, and whether this lane has any of them."""
     (sums, first, is_owner), across = part, T.warp[1] // T.mma.n
     if is_owner:
         for number in range(len(sums)):

@@ -13,7 +13,7 @@ from lanewise.lang.frontend.kernel import Kernel
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.linalg.kernels.family import made_by_constants
 from lanewise.linalg.kernels.parameters import Sizes, Strides, epilogue_types
-from lanewise.linalg.kernels.warp.epilogue import store, store_lines, store_owned
+from lanewise.linalg.kernels.warp.epilogue import store, store_lines
 from lanewise.linalg.kernels.warp.split_k import ClusterExchange, added_parts, part_of_k
 from lanewise.linalg.kernels.warp.tiles import LANES, fragment, share_out, split_fragments
 from lanewise.linalg.kernels.warp.traits import WarpTraits
@@ -86,14 +86,12 @@ def compiled(T: WarpTraits) -> Kernel:
             acc = added_parts(T, acc, team)
         epilogue.residual = epilogue.residual + batch * epilogue.residual_batch
         matrix = C + batch * batch_out
-        if exchange is not None:
-            if team == 0:
-                part = exchange.added([tile for row_of_tiles in acc for tile in row_of_tiles])
-                store_owned(T, part, matrix, ldo, row + own_row, column + own_column, M, N, epilogue)
-        elif T.stages_results:
+        if T.stages_results:
             store_lines(T, acc, matrix, ldo, (row, column), (own_row, own_column), M, N, epilogue)
         elif team == 0:
-            store(T, acc, matrix, ldo, row + own_row, column + own_column, M, N, epilogue)
+            fragments = [tile for row_of_tiles in acc for tile in row_of_tiles]
+            part = (fragments, 0, True) if exchange is None else exchange.added(fragments)
+            store(T, part, matrix, ldo, row + own_row, column + own_column, M, N, epilogue)
 
     return by_warps
 
