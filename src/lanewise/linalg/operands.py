@@ -199,7 +199,7 @@ def plain_tensors() -> tuple[type, ...]:
 
 def _other_view(value: object, name: str) -> View:
     """Return the view of an array of another library."""
-    from lanewise.gpu.arrays import interface_of, library_of, locate
+    from lanewise.gpu.arrays import interface_of, layout_of, library_of, locate
 
     interface = interface_of(value)
     if interface is not None and library_of(value) is None:
@@ -225,8 +225,6 @@ def _other_view(value: object, name: str) -> View:
         if array.dtype.hasobject and hasattr(value, "__dlpack__"):  # NumPy took it for no array
             array = np.from_dlpack(value)  # which says why not
         return _numpy_view(array, name, package)
-    from lanewise.gpu.arrays import layout_of
-
     layout = layout_of(value)
     assert layout is not None
     if layout.itemsize and any(step % layout.itemsize for step in layout.strides):
@@ -292,7 +290,10 @@ def operand(
     (True, 24, True)
     """
     k_major, leading, inner = lying(rows, columns, row_stride, column_stride, _ALIGNED // view.bytes)
-    return _aligned(view, Operand(view.format, k_major, leading, batch_stride, inner=inner), batch)
+    bits = view.address | leading * view.bytes | _ALIGNED  # it lies at multiples of the last one that is set
+    if batch > 1:
+        bits |= batch_stride * view.bytes
+    return Operand(view.format, k_major, leading, batch_stride, bits & -bits, inner)
 
 
 def lying(rows: int, columns: int, row_stride: int, column_stride: int, packed: int) -> tuple[bool, int, int]:
@@ -314,17 +315,6 @@ def lying(rows: int, columns: int, row_stride: int, column_stride: int, packed: 
         k_major = column_stride == 1 or (row_stride != 1 and abs(column_stride) <= abs(row_stride))
         leading, inner = (row_stride, column_stride) if k_major else (column_stride, row_stride)
     return k_major, leading, inner
-
-
-def _aligned(view: View, operand: Operand, batch: int) -> Operand:
-    """Return an operand with its alignment: that of its address and all strides."""
-    size = view.bytes
-    bits = view.address | operand.leading * size | _ALIGNED
-    if batch > 1:
-        bits |= operand.batch_stride * size
-    return Operand(
-        operand.dtype, operand.k_major, operand.leading, operand.batch_stride, bits & -bits, operand.inner
-    )
 
 
 # overlap ----------------------------------------------------------------------------------------------------
@@ -419,18 +409,7 @@ def _host_memory() -> int:
         return 1 << 62
 
 
-def _size(shape: Sequence[int], fmt: Format) -> int:
-    return prod(map(int, shape)) * fmt.dtype.itemsize
-
-
-def _require_memory(shape: Sequence[int], fmt: Format) -> None:
-    """Raise an error for an array that is larger than the memory: a system may promise more than it has."""
-    if _size(shape, fmt) > _host_memory():
-        raise _out_of_memory(shape, fmt)
-
-
-def _out_of_memory(shape: Sequence[int], fmt: Format) -> LanewiseError:
-    size = _size(shape, fmt)
+def _out_of_memory(shape: Sequence[int], fmt: Format, size: int) -> LanewiseError:
     return LanewiseError(
         f"the result of shape {tuple(shape)} and type {fmt.dtype_name} takes {in_units(size)} "
         f"({size:,} bytes), and this machine has {in_units(_host_memory())} of memory: compute some rows of "
@@ -440,8 +419,9 @@ def _out_of_memory(shape: Sequence[int], fmt: Format) -> LanewiseError:
 
 def empty(like: View, shape: Sequence[int], fmt: Format) -> Any:
     """Return a new array of the library and on the device of another one."""
-    if like.device is None:
-        _require_memory(shape, fmt)
+    size = prod(map(int, shape)) * fmt.dtype.itemsize
+    if like.device is None and size > _host_memory():  # a system may promise more than it has
+        raise _out_of_memory(shape, fmt, size)
     if like.library == "torch":
         torch = sys.modules["torch"]
         device = "cpu" if like.device is None else f"cuda:{like.device}"
@@ -450,7 +430,7 @@ def empty(like: View, shape: Sequence[int], fmt: Format) -> Any:
         try:
             return np.empty(shape, fmt.dtype)
         except MemoryError:
-            raise _out_of_memory(shape, fmt) from None
+            raise _out_of_memory(shape, fmt, size) from None
     if like.library == "cupy":
         cupy = sys.modules["cupy"]
         with cupy.cuda.Device(like.device):

@@ -19,7 +19,6 @@ from lanewise.linalg.operands import (
     View,
     batch_strides,
     empty,
-    lying,
     merged_axes,
     operand,
     packed_strides,
@@ -458,10 +457,6 @@ def problem_of_copies(request: Request, problem: Problem) -> Problem | None:
 # problems of sizes and types alone, without arrays: for plans and tables ------------------------------------
 
 
-#: Bytes at whose multiples arrays begin, and lines that tensor maps can describe.
-_ALIGNED = 16
-
-
 def problem_of_sizes(
     m: int,
     n: int,
@@ -487,13 +482,19 @@ def problem_of_sizes(
     sums, promote = sums_of(product, fmt, None)
     kind = precision_of(product, fmt, precision)
     result = result_of(product, fmt, None, out, False)
+
+    def contiguous(fmt: Format, rows: int, columns: int, k_major: bool) -> Operand:
+        nowhere = View((rows, columns), (columns, 1), fmt, 0, "numpy", None, None)
+        strides = (columns, 1) if k_major else (1, rows)
+        return operand(nowhere, rows, columns, *strides, batch, rows * columns if batch > 1 else 0)
+
     return Problem(
         m,
         n,
         k,
-        _contiguous(fmt, m, k, layout[0] == "n", batch),
-        _contiguous(fmt, n, k, layout[1] == "t", batch),
-        _contiguous(result, m, n, True, batch),
+        contiguous(fmt, m, k, layout[0] == "n"),
+        contiguous(fmt, n, k, layout[1] == "t"),
+        contiguous(result, m, n, True),
         sums,
         batch,
         precision=kind,
@@ -501,12 +502,3 @@ def problem_of_sizes(
         batch_invariant=batch_invariant,
         block_format=blocks.name if blocks else "",
     )
-
-
-def _contiguous(fmt: Format, rows: int, columns: int, k_major: bool, batch: int) -> Operand:
-    """Return a contiguous operand, as `lw.matmul` sees it: one line may lie along either of its axes."""
-    strides = (columns, 1) if k_major else (1, rows)
-    k_major, leading, _ = lying(rows, columns, *strides, _ALIGNED * 8 // fmt.word_bits)
-    stride = rows * columns if batch > 1 else 0
-    bits = _ALIGNED | leading * fmt.word_bits // 8 | stride * fmt.word_bits // 8
-    return Operand(fmt, k_major, leading, stride, bits & -bits)
