@@ -183,8 +183,7 @@ def _one_group(a: object, b: object, options: Options) -> None:
     request = request_of(a, b, options)
     assert request.problem is not None
     if request.a.device is None:  # the order of sums is all that counts
-        arch = planned_arch("sm_90a" if options.arch is None else options.arch)
-        compute(request, request.problem, chain_plan(request.problem, arch))
+        compute(request, request.problem, chain_plan(request.problem, planned_arch(options.arch)))
         return
     from lanewise.linalg.launch.prepare import arch_of_device
 

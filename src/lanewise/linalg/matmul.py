@@ -34,8 +34,6 @@ from lanewise.linalg.rules import Request, number_of, problem_of_copies, request
 from lanewise.linalg.sparsify import SparseMatrix, sparse_plan_of, sparse_request
 from lanewise.tracebacks import short_traceback, shorten
 
-#: The GPU that arrays in host memory are computed like, unless arch= says otherwise.
-DEFAULT_ARCH = "sm_90a"
 _Call = TypeVar("_Call", bound=Callable[..., Any])
 
 
@@ -179,8 +177,7 @@ def product(a: object, b: object, options: Options) -> Any:
 def require_product(a: View, b: View, options: Options, on_cpu: bool) -> None:
     """Raise an error for a call that `matmul` refuses; its arrays need no memory."""
     request = request_of(a, b, options, empty_result=False)
-    if options.arch is not None:
-        planned_arch(options.arch)
+    planned_arch(options.arch)
     problem = request.problem
     if on_cpu and problem is not None and not any(scattered(problem)):
         _plan(problem, options)
@@ -323,7 +320,7 @@ def plan(
             "loops over the first: plan one step of the loop, with a[0] and b[0]"
         )
     if request.a.device is None or arch is not None:
-        return planned(problem, planned_arch(DEFAULT_ARCH if arch is None else arch))
+        return planned(problem, planned_arch(arch))
     from lanewise.gpu.device import context
     from lanewise.linalg.launch.prepare import arch_of_device
     from lanewise.linalg.planning.tuned import tuned_plan
@@ -344,7 +341,7 @@ def _plan(problem: Problem, options: Options) -> Plan:
         return sparse_plan_of(options)
     given, arch = given_plan(options), options.arch
     if given is None:
-        return plan_of(problem, planned_arch(DEFAULT_ARCH if arch is None else arch))
+        return plan_of(problem, planned_arch(arch))
     if arch is not None and planned_arch(arch) != given.arch:
         raise LanewiseError(f"arch={arch!r}, but the plan is for {given.arch}: leave out one of the two")
     require_kernel(problem, given)

@@ -181,7 +181,7 @@ def sparse_request(a: object, b: SparseMatrix, options: Options) -> Request:
 
 def sparse_plan_of(options: Options) -> Plan:
     """Return a plan that says in which order the CPU sums a product with a sparse b: one chain along K."""
-    arch = planned_arch("sm_90a" if options.arch is None else options.arch)
+    arch = planned_arch(options.arch)
     if arch != "sm_90a":
         raise LanewiseError(f"products with a sparse b are planned for sm_90a only, not for {arch}")
     return Plan("sparse", arch, (128, 128, 64), 1)

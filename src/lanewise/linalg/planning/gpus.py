@@ -81,13 +81,17 @@ _LIKE = {
 }  # fmt: skip
 
 
-def planned_arch(arch: str) -> str:
-    """Return an arch's name as plans have it; an error for archs that have no plans.
+#: The GPU that arrays in host memory are computed like, unless arch= says otherwise.
+DEFAULT_ARCH = "sm_90a"
 
-    >>> planned_arch("sm_90a"), planned_arch("RTX 4090")
-    ('sm_90a', 'sm_89')
+
+def planned_arch(arch: str | None) -> str:
+    """Return an arch's name as plans have it, of None the usual one; an error for archs that have no plans.
+
+    >>> planned_arch("sm_90a"), planned_arch("RTX 4090"), planned_arch(None)
+    ('sm_90a', 'sm_89', 'sm_90a')
     """
-    name = find_arch(arch)
+    name = DEFAULT_ARCH if arch is None else find_arch(arch)
     planned = _LIKE.get(name, name)
     if planned not in GPUS:
         raise LanewiseError(f"arch={arch!r}: products can be planned for {', '.join(GPUS)}")
