@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 from lanewise.errors import LanewiseError
 
@@ -60,6 +61,19 @@ class Plan:
     whole_sectors: bool = False
     #: Why this one: a sentence for people.
     why: str = ""
+
+
+class Estimate(NamedTuple):
+    """What a model says of a plan: seconds, tiles for each multiprocessor, what bounds it."""
+
+    seconds: float
+    waves: float
+    bound: str
+    #: By what share of the time the model is typically off, on products that it was not fitted to; NaN where
+    #: nobody has measured it.
+    error: float
+    #: Microseconds of what the time consists of; parts of a kernel overlap.
+    parts: dict[str, float] = {}  # noqa: RUF012, never written
 
 
 #: Fields that plans of family "warp" do not have, and their values there.

@@ -15,7 +15,7 @@ from lanewise.errors import LanewiseError
 from lanewise.linalg.kernels.blackwell.traits import CLUSTERS, LINE, ROWS, WIDTHS, most_stages, traits_of
 from lanewise.linalg.operand_copies import as_loaded, with_copies
 from lanewise.linalg.orientation import oriented
-from lanewise.linalg.plan import Plan
+from lanewise.linalg.plan import Estimate, Plan
 from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.problem import Problem
 from lanewise.linalg.sum_order import plane_products, planes_of, stored_bits
@@ -50,23 +50,6 @@ class BlackwellCosts:
 
 
 B200 = BlackwellCosts()
-
-
-@dataclass(frozen=True)
-class Expected:
-    """Microseconds that the model expects of a plan, by what they consist of, and the waves of tiles."""
-
-    parts: dict[str, float]
-    waves: float
-
-    @property
-    def microseconds(self) -> float:
-        """The time in all: launch and copies, then what takes longest of what overlaps."""
-        apart = self.parts["latency of a launch"] + self.parts["copies of operands"]
-        return apart + max(value for name, value in self.parts.items() if name not in _APART)
-
-
-_APART = ("latency of a launch", "copies of operands")
 
 
 def suits_tcgen05(problem: Problem) -> bool:
@@ -107,9 +90,8 @@ def blackwell_plans(problem: Problem) -> Iterator[Plan]:
 def blackwell_plan(problem: Problem) -> Plan:
     """Return the plan that takes least time by the model."""
     plans = list(blackwell_plans(problem))
-    best = min(plans, key=lambda plan: expected(problem, plan).microseconds)
-    expectation = expected(problem, best)
-    tiles = expectation.waves * GPUS[ARCH].multiprocessors
+    best = min(plans, key=lambda plan: expected(problem, plan).seconds)
+    tiles = expected(problem, best).waves * GPUS[ARCH].multiprocessors
     rows, columns, _ = best.tile
     who = "pairs of blocks" if best.cluster[0] > 1 else "blocks"
     why = (
@@ -119,7 +101,7 @@ def blackwell_plan(problem: Problem) -> Plan:
     return replace(best, why=why)
 
 
-def expected(problem: Problem, plan: Plan, costs: BlackwellCosts = B200) -> Expected:
+def expected(problem: Problem, plan: Plan, costs: BlackwellCosts = B200) -> Estimate:
     """Return what the model says of a plan."""
     gpu, size = GPUS[ARCH], stored_bits(problem) / 8
     seen = oriented(problem, plan)
@@ -130,9 +112,8 @@ def expected(problem: Problem, plan: Plan, costs: BlackwellCosts = B200) -> Expe
     most_tiles = math.ceil(waves)  # tiles of the block that has most
     planes, products = planes_of(problem), len(plane_products(planes_of(problem)))
     steps = -(-problem.k // step)
-    line = LINE
-    multiplied = products * max(rows * columns * line / costs.product_bytes, read * line / costs.shared_bytes)
-    loaded = planes * read * line / costs.l2_bytes
+    multiplied = products * max(rows * columns * LINE / costs.product_bytes, read * LINE / costs.shared_bytes)
+    loaded = planes * read * LINE / costs.l2_bytes
     promotes = problem.promote is not None or planes > 1
     stored = columns * costs.column + (steps * columns * costs.promoted_column if promotes else 0)
     cycle = 1e6 / costs.clock
@@ -145,14 +126,12 @@ def expected(problem: Problem, plan: Plan, costs: BlackwellCosts = B200) -> Expe
         if is_copied
     )
     first = costs.first_loads + costs.pair * (pair - 1)
-    return Expected(
-        {
-            "latency of a launch": costs.launch,
-            "tensor cores": first + (most_tiles * steps * multiplied + stored) * cycle,
-            "loads from L2": first + (most_tiles * steps * loaded + stored) * cycle,
-            "bandwidth": moved / gpu.bandwidth * 1e6,
-            "epilogues": first + most_tiles * stored * cycle,
-            "copies of operands": copies,
-        },
-        waves,
-    )
+    overlapping = {
+        "tensor cores": first + (most_tiles * steps * multiplied + stored) * cycle,
+        "loads from L2": first + (most_tiles * steps * loaded + stored) * cycle,
+        "bandwidth": moved / gpu.bandwidth * 1e6,
+        "epilogues": first + most_tiles * stored * cycle,
+    }
+    parts = {"latency of a launch": costs.launch, **overlapping, "copies of operands": copies}
+    seconds = (costs.launch + copies + max(overlapping.values())) / 1e6
+    return Estimate(seconds, waves, max(parts, key=parts.__getitem__), math.nan, parts)

@@ -15,11 +15,10 @@ from lanewise.hints import Suggests
 from lanewise.linalg.kernels.family import family_of
 from lanewise.linalg.operand_copies import with_copies
 from lanewise.linalg.orientation import oriented
-from lanewise.linalg.plan import NOT_OF_WARPS, Plan, require_fields
+from lanewise.linalg.plan import NOT_OF_WARPS, Estimate, Plan, require_fields
 from lanewise.linalg.planning.blackwell import UNMEASURED
 from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.planning.planner import (
-    Estimate,
     estimate,
     require_kernel,
     require_possible,

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from lanewise.errors import LanewiseError
 from lanewise.linalg.kernels.family import family_of
 from lanewise.linalg.operand_copies import as_loaded, with_copies
 from lanewise.linalg.orientation import oriented
-from lanewise.linalg.plan import Plan, require_fields
+from lanewise.linalg.plan import Estimate, Plan, require_fields
 from lanewise.linalg.planning.blackwell import blackwell_plan, blackwell_plans, expected, suits_tcgen05
 from lanewise.linalg.planning.gpus import GPUS, Gpu
 from lanewise.linalg.planning.measured import measured_plan
@@ -44,19 +44,6 @@ _MOST_BUILT = 64
 _MANY_ROWS = 512
 #: How far off the simple model of the mma.sync kernels may be: it was not fitted.
 _ERROR_OF_SIMPLE_MODEL = 0.3
-
-
-class Estimate(NamedTuple):
-    """What the model says of a plan: seconds, tiles for each multiprocessor, what bounds it."""
-
-    seconds: float
-    waves: float
-    bound: str
-    #: By what share of the time the model is typically off, on products that it was not fitted to; NaN where
-    #: nobody has measured it.
-    error: float = _ERROR_OF_SIMPLE_MODEL
-    #: Microseconds of what the time consists of; parts of a kernel overlap.
-    parts: dict[str, float] = {}  # noqa: RUF012, never written
 
 
 def plan_of(problem: Problem, arch: str) -> Plan:
@@ -296,11 +283,7 @@ def estimate(problem: Problem, plan: Plan, gpu: Gpu) -> Estimate:
     if plan.arch == "sm_90a" and problem.a.dtype.name != "f64":
         return _hopper_estimate(problem, plan, gpu)
     if plan.family == "blackwell":
-        expectation = expected(problem, plan)
-        longest = max(expectation.parts, key=lambda name: expectation.parts[name])
-        return Estimate(
-            expectation.microseconds / 1e6, expectation.waves, longest, math.nan, expectation.parts
-        )
+        return expected(problem, plan)
     sizes = [operand.dtype.word_bits // 8 for operand in (problem.a, problem.b, problem.out)]
     moved = problem.batch * (
         problem.m * problem.k * sizes[0] + problem.k * problem.n * sizes[1] + problem.m * problem.n * sizes[2]
@@ -318,7 +301,7 @@ def estimate(problem: Problem, plan: Plan, gpu: Gpu) -> Estimate:
     bound = "tensor cores" if work >= move else "bandwidth"
     if max(work, move) < _LAUNCH:
         bound = "latency of a launch"
-    return Estimate(seconds, waves, bound)
+    return Estimate(seconds, waves, bound, _ERROR_OF_SIMPLE_MODEL)
 
 
 #: What bounds a product, by the part of its time that is the longest.
