@@ -289,25 +289,30 @@ def _read_file(name: str) -> bytes | None:
 def _write_file(name: str, image: bytes) -> None:
     """Put a file into the folder, whole or not at all, however many processes do so."""
     import hashlib
-    import tempfile
-    from pathlib import Path
 
     directory = cache_directory()
     if directory is None:
         return
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=directory, suffix=UNFINISHED, delete=False) as file:
-            try:
-                file.write(hashlib.sha256(image).digest() + image)
-                file.flush()
-                Path(file.name).replace(directory / name)
-            except OSError:
-                Path(file.name).unlink(missing_ok=True)
+        write_whole(directory / name, hashlib.sha256(image).digest() + image)
         if _is_due(directory, name, len(image)):
             tidy_up(directory)
     except OSError:
         return
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file of the folder, which is made if need be; a full disk leaves what was there."""
+    import tempfile
+
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, unfinished = tempfile.mkstemp(suffix=UNFINISHED, dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        os.replace(unfinished, path)
+    except OSError:
+        os.unlink(unfinished)
 
 
 class Kept(NamedTuple):

@@ -8,14 +8,11 @@ kernel for the call) counts as not there, and is dropped.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from contextlib import suppress
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-from lanewise.disk_cache import UNFINISHED, cache_directory
+from lanewise.disk_cache import cache_directory, write_whole
 from lanewise.errors import LanewiseError
 from lanewise.linalg.operand_copies import needs_copy, with_copies
 from lanewise.linalg.plan import Plan
@@ -130,13 +127,6 @@ def _update(key: str, row: dict[str, Any] | None) -> None:
     folder = cache_directory()
     if folder is None:
         return
-    content = json.dumps({"version": _VERSION, "plans": current}, indent=1)
     with suppress(OSError):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, unfinished = tempfile.mkstemp(suffix=UNFINISHED, dir=folder)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(content)
-            Path(unfinished).replace(folder / _FILE)
-        except OSError:
-            Path(unfinished).unlink(missing_ok=True)
+        content = json.dumps({"version": _VERSION, "plans": current}, indent=1)
+        write_whole(folder / _FILE, content.encode())
