@@ -16,15 +16,14 @@ from lanewise.errors import LanewiseError
 from lanewise.gpu.streams import stream_handle
 
 
-def working_on(stream: object, array: object) -> AbstractContextManager[object] | None:
+def working_on(stream: object, array: Any) -> AbstractContextManager[object] | None:
     """Return what makes a stream the current one of an array's library; None if it is that already."""
     handle = stream_handle(stream)
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
-    if isinstance(array, np.ndarray):
-        raise _in_host_memory()
-    if torch is not None and isinstance(array, torch.Tensor):
-        if array.device.type == "cpu":
-            raise _in_host_memory()
+    is_tensor = torch is not None and isinstance(array, torch.Tensor)
+    if isinstance(array, np.ndarray) or (is_tensor and array.device.type == "cpu"):
+        raise LanewiseError("stream= is for arrays on a GPU, and these lie in host memory: leave it out")
+    if torch is not None and is_tensor:
         if not array.is_cuda or torch._C._cuda_getCurrentRawStream(array.get_device()) == handle:
             return None
         external = torch.cuda.ExternalStream(handle, device=array.device)
@@ -39,10 +38,6 @@ def working_on(stream: object, array: object) -> AbstractContextManager[object] 
             context = cupy.cuda.ExternalStream(handle)
         return context
     return None
-
-
-def _in_host_memory() -> LanewiseError:
-    return LanewiseError("stream= is for arrays on a GPU, and these lie in host memory: leave it out")
 
 
 class _Stream:

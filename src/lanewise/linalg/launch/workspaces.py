@@ -45,9 +45,8 @@ _COUNTING: dict[tuple[int, int], Any] = {}
 def counting_workspace(ordinal: int, stream: int, size: int) -> Any:
     """Return a workspace that begins with zeros: the stream's own; a new one while a graph is captured."""
     torch = sys.modules["torch"]
-    kept = _COUNTING.get((ordinal, stream))
-    capturing = torch.cuda.is_current_stream_capturing()
-    if kept is not None and kept.numel() >= size and not capturing:
+    kept, capturing = kept_workspace(ordinal, stream, size), torch.cuda.is_current_stream_capturing()
+    if kept is not None and not capturing:
         return kept
     made = torch.empty(size, dtype=torch.uint8, device=f"cuda:{ordinal}")
     made[:COUNTER_BYTES].zero_()
