@@ -91,8 +91,6 @@ _CODE, _PLACE = 4, 2
 
 def _infinity(fmt: Format) -> int:
     """Return the largest magnitude that is a number, as bits: those above it are NaN."""
-    import numpy as np
-
     codes = np.arange(1 << (fmt.bits - 1)).astype(np.uint8 if fmt.bits == 8 else np.uint16)
     numbers = codes.view(fmt.dtype).astype(np.float32)
     return int(np.nonzero(~np.isnan(numbers))[0][-1])

@@ -9,11 +9,11 @@ from lanewise.errors import LanewiseError
 from lanewise.linalg.kernels.hopper.limits import require_possible
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.traits import LINE, Store, traits_of
-from lanewise.linalg.operand_copies import needs_copy, needs_transpose
+from lanewise.linalg.operand_copies import as_loaded, needs_copy
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS
-from lanewise.linalg.problem import Operand, Problem
+from lanewise.linalg.problem import Problem
 
 #: Tiles that are tried: rows of the sparse matrix (the result's columns) by rows of the dense one.
 _TILES = (
@@ -33,9 +33,6 @@ _MOST_STAGES = 12
 @lru_cache(maxsize=1024)
 def sparse_plan(problem: Problem) -> Plan:
     """Return the plan of a product with a sparse B on sm_90a."""
-    copied = needs_copy(problem.a)
-    if copied:
-        problem = replace(problem, a=_as_copied(problem.a))
     tried = sorted(
         (_expected(problem, tile, cluster), number, tile, cluster)
         for number, (tile, cluster) in enumerate((t, c) for t in _TILES for c in _CLUSTERS)
@@ -44,14 +41,8 @@ def sparse_plan(problem: Problem) -> Plan:
         plan = fitted(problem, tile, cluster)
         if plan is not None:
             why = f"the model of sparse tiles expects it to take {time:.1f} µs"
-            return replace(plan, copy_a=copied, why=why)
+            return replace(plan, copy_a=needs_copy(problem.a), why=why)
     raise LanewiseError(f"no tile of wgmma.sp fits {problem.m}×{problem.n}×{problem.k} of these types")
-
-
-def _as_copied(operand: Operand) -> Operand:
-    """Return the dense operand as its copy lies in the workspace."""
-    k_major = operand.k_major or needs_transpose(operand, "")
-    return replace(operand, alignment=16, inner=1, leading=LINE, k_major=k_major)
 
 
 def fitted(problem: Problem, tile: tuple[int, int], cluster: tuple[int, int]) -> Plan | None:
@@ -59,7 +50,7 @@ def fitted(problem: Problem, tile: tuple[int, int], cluster: tuple[int, int]) ->
     size = problem.a.dtype.bits // 8
     for stages in range(_MOST_STAGES, 1, -1):
         plan = Plan("sparse", "sm_90a", (*tile, LINE // size), stages, cluster, swap=True)
-        traits = traits_of(oriented(problem, plan), plan)
+        traits = traits_of(oriented(as_loaded(problem, plan), plan), plan)
         try:
             require_possible(traits)
         except LanewiseError:
