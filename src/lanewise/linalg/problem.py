@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from lanewise.formats import Format, f32
+from lanewise.formats import Format
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,6 @@ class Epilogue:
         residual = None if self.residual is None else Operand(self.residual.dtype, True, 0)
         none = (0, 0, 0)
         return replace(self, residual=residual, scale_a_strides=none, scale_b_strides=none)
-
-    @property
-    def added_dtypes(self) -> tuple[Format, Format]:
-        """The formats of the pointers to a bias and to a residual that a kernel has; f32 if there is none."""
-        return self.bias_dtype or f32, self.residual.dtype if self.residual is not None else f32
 
 
 @dataclass(frozen=True)

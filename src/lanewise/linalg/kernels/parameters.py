@@ -64,8 +64,11 @@ class EpilogueValues:
 def epilogue_types(
     epilogue: Epilogue, number: Format = f32, scales: bool = True, block_scales: bool = False
 ) -> EpilogueValues:
-    """Return the types of an epilogue's parameters: of its numbers, of scales of A and B if there are any."""
-    bias, residual = epilogue.added_dtypes
+    """Return the types of an epilogue's parameters: of its numbers, of scales of A and B if there are any.
+
+    What it lacks has f32.
+    """
+    bias, residual = epilogue.bias_dtype or f32, epilogue.residual.dtype if epilogue.residual else f32
     of_side, step = lw.Ptr[f32] if scales else None, lw.i32 if block_scales else None
     return EpilogueValues(
         lw.Ptr[bias], lw.Ptr[residual], lw.i64, lw.i64, lw.i64, of_side, of_side, lw.Ptr[f32],
