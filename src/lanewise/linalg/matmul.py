@@ -179,7 +179,7 @@ def require_product(a: View, b: View, options: Options, on_cpu: bool) -> None:
     request = request_of(a, b, options, empty_result=False)
     planned_arch(options.arch)
     problem = request.problem
-    if on_cpu and problem is not None and not any(scattered(problem)):
+    if on_cpu and problem is not None and not scattered(problem):
         _plan(problem, options)
 
 
@@ -198,7 +198,7 @@ def given_plan(options: Options) -> Plan | None:
 def _is_copied(request: Request, problem: Problem) -> bool:
     """Return whether operands are scattered, and are copied by their library first."""
     takes_copies = request.a.device is not None or request.a.library in _COPIED_IN_HOST
-    return takes_copies and any(scattered(problem))
+    return takes_copies and bool(scattered(problem))
 
 
 def _on_copies(request: Request, problem: Problem, a: object, b: object, options: Options) -> Any:
@@ -206,11 +206,10 @@ def _on_copies(request: Request, problem: Problem, a: object, b: object, options
 
     This is what a GPU takes; in host memory the copies have the same plan, and so the same bits.
     """
-
-    is_scattered = scattered(problem)
+    names = scattered(problem)
 
     def compact(array: object, name: str) -> Any:
-        if array is None or not getattr(is_scattered, name):
+        if array is None or name not in names:
             return array
         if hasattr(array, "contiguous"):
             return array.contiguous()
@@ -221,7 +220,7 @@ def _on_copies(request: Request, problem: Problem, a: object, b: object, options
         )
 
     out: Any = options.out
-    apart = out is not None and is_scattered.out
+    apart = out is not None and "out" in names
     into = out
     if apart:
         adds = options.residual is None and request.residual is not None  # what out holds

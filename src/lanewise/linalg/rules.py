@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -404,28 +404,19 @@ def _problem(
 # operands that are copied first -----------------------------------------------------------------------------
 
 
-class Scattered(NamedTuple):
-    """Which operands have neighbours along neither axis, or run backwards."""
-
-    a: bool
-    b: bool
-    out: bool
-    residual: bool
-
-
-def scattered(problem: Problem) -> Scattered:
-    """Return which operands of a problem are scattered, of those that are read or written."""
-
-    def is_scattered(operand: Operand | None) -> bool:
-        return operand is not None and (operand.inner != 1 or operand.leading < 0)
-
+def scattered(problem: Problem) -> set[str]:
+    """Return which operands have neighbours along neither axis, or run backwards, of those that are read or
+    written."""
     if not (problem.m and problem.n and problem.batch):
-        return Scattered(False, False, False, False)
-    read = problem.k > 0
-    return Scattered(
-        read and is_scattered(problem.a), read and is_scattered(problem.b), is_scattered(problem.out),
-        is_scattered(problem.epilogue.residual),
-    )  # fmt: skip
+        return set()
+    operands = {"out": problem.out, "residual": problem.epilogue.residual}
+    if problem.k:
+        operands |= {"a": problem.a, "b": problem.b}
+    return {
+        name
+        for name, operand in operands.items()
+        if operand is not None and (operand.inner != 1 or operand.leading < 0)
+    }
 
 
 def problem_of_copies(request: Request, problem: Problem) -> Problem | None:
@@ -435,14 +426,8 @@ def problem_of_copies(request: Request, problem: Problem) -> Problem | None:
     def copy(view: View) -> View:
         return view._replace(strides=packed_strides(view.shape), address=0)
 
-    of, residual = scattered(problem), request.residual
-    copied = replace(
-        request,
-        a=copy(request.a) if of.a else request.a,
-        b=copy(request.b) if of.b else request.b,
-        out=copy(request.out) if of.out else request.out,
-        residual=copy(residual) if of.residual and residual is not None else residual,
-    )
+    copies: dict[str, Any] = {name: copy(getattr(request, name)) for name in scattered(problem)}
+    copied = replace(request, **copies)
     epilogue = replace(
         problem.epilogue, scale_a_strides=request.scale_a.strides, scale_b_strides=request.scale_b.strides
     )

@@ -116,7 +116,7 @@ def _request(a: object, b: object, keywords: dict[str, object], caller: str) -> 
         raise LanewiseError(
             f"{caller} takes a product, not empty, or a batch whose strides let it be treated as one axis"
         )
-    if any(scattered(problem)):
+    if scattered(problem):
         raise LanewiseError(
             "a, b, out or residual is contiguous along neither axis, and lw.matmul multiplies copies then: "
             f"pass {caller} such copies, made by .contiguous() of torch or .copy() of CuPy"
