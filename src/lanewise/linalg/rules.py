@@ -358,28 +358,26 @@ def _problem(
     steps = [batch_strides(view, batch) for view in views]
     scales = [request.scale_a.batch, request.scale_b.batch]
     steps += [scale or (0,) * len(batch) for scale in scales]
-    sizes, strides = merged_axes(batch, steps)
-    if len(sizes) > 1 and 0 not in batch:
+    sizes, strides = merged_axes(batch, steps) if 0 not in batch else ([0], [(0,) * len(steps)])
+    if len(sizes) > 1:
         return None
-    scaled_apart = bool(sizes) and (any(strides[0][-2:]) or epilogue.scale_a == "block")
-    count = 0 if 0 in batch else (sizes[0] if sizes else 1)
-    along = strides[0] if sizes and 0 not in batch else (0,) * len(steps)
-    rows = [view.strides[-2] for view in views]
-    row_scale = epilogue.scale_a_strides[1] if epilogue.scale_a in ("row", "block") else 0
+    count, along = (sizes[0], strides[0]) if sizes else (1, (0,) * len(steps))
+    rows, scales_rows = [view.strides[-2] for view in views], epilogue.scale_a in ("row", "block")
+    row_scale = epilogue.scale_a_strides[1] if scales_rows else 0
     folded_rows = 0
-    if count > 1 and along[1] == 0 and along[-1] == 0 and epilogue.bias != "column" and 0 not in batch:
+    if count > 1 and along[1] == 0 and along[-1] == 0 and epilogue.bias != "column":
         # All matrices of A have the same B: they are one longer A if each continues where the last one ends.
         joined = [(along[0], rows[0]), *zip(along[2:-2], rows[2:], strict=True)]
-        if epilogue.scale_a in ("row", "block"):
+        if scales_rows:
             joined.append((along[-2], row_scale))
         if m == 1 or all(outer == m * inner for outer, inner in joined):
             if m == 1:
                 rows = [along[0], rows[1], *along[2:-2]]
-                row_scale = along[-2] if epilogue.scale_a in ("row", "block") else 0
+                row_scale = along[-2] if scales_rows else 0
             m, count, along = m * count, 1, (0,) * len(along)
             if epilogue.function is not None:
                 folded_rows = request.m
-    if count > 1 and scaled_apart and 0 not in batch:
+    if count > 1 and (any(along[-2:]) or epilogue.scale_a == "block"):
         return None  # kernels have one vector or matrix of scales
     a = operand(request.a, m, k, rows[0], request.a.strides[-1], count, along[0])
     b = operand(request.b, n, k, request.b.strides[-1], request.b.strides[-2], count, along[1])
@@ -387,13 +385,13 @@ def _problem(
     residual: Operand | None = None
     if request.residual is not None:
         residual = operand(request.residual, m, n, rows[3], request.residual.strides[-1], count, along[3])
-    fused = Epilogue(**{
-        **epilogue.__dict__,
-        "residual": residual,
-        "folded": "row" if folded_rows else None,
-        "scale_a_strides": (along[-2], row_scale, epilogue.scale_a_strides[2]),
-        "scale_b_strides": (along[-1], *epilogue.scale_b_strides[1:]),
-    })  # fmt: skip
+    fused = replace(
+        epilogue,
+        residual=residual,
+        folded="row" if folded_rows else None,
+        scale_a_strides=(along[-2], row_scale, epilogue.scale_a_strides[2]),
+        scale_b_strides=(along[-1], *epilogue.scale_b_strides[1:]),
+    )
     # Sums that are promoted without scales have none for any rows and columns.
     blocks = (1, BLOCK) if epilogue.scale_a == "block" or promote is None else (0, 0)
     return Problem(
