@@ -30,8 +30,6 @@ from lanewise.tracebacks import short_traceback
 
 #: Types of queries, keys and values.
 _FORMATS = ("f16", "bf16")
-#: The axes of an array, the last ones of these.
-_AXES = ("batch", "heads", "length", "head size")
 #: Bytes that TMA wants addresses and strides to be multiples of, and the longest stride and axis that it has.
 _ALIGNED, _LONGEST_STRIDE, _LONGEST_AXIS = 16, 1 << 40, 1 << 31
 
@@ -90,10 +88,10 @@ def attention_of_operator(
     stream: object = None,
 ) -> Any:
     """Return attention, also where torch follows what is computed, as its operator has rules for that."""
-    if CALLS and out is None and stream is None:
-        kind = _kind(q, k, v, (causal, scale, return_lse, batch_invariant))
+    kind = _kind(q, k, v, (causal, scale, return_lse, batch_invariant)) if out is None else None
+    if kind is not None and stream is None:
         try:
-            repeat = None if kind is None else CALLS.get(kind)
+            repeat = CALLS.get(kind)
         except TypeError:  # an option that cannot be one
             repeat = None
         if repeat is not None:
@@ -122,13 +120,14 @@ def attention_of_operator(
         _require_result(target, views)
     sums = empty(views[0], views[0].shape[:-1], f32) if with_lse else None
     lse = None if sums is None else view_of(sums, "lse")
-    as_they_lie = _compute(views, target, lse, factor, flags, stream)
+    call = _compute(views, target, lse, factor, flags, stream)
     note_written(out)
     if out is None:
         result = of_library(views[0], q, result)
-        if as_they_lie and views[0].device is not None and views[0].library == "torch":
-            kind = _kind(q, k, v, (causal, scale, return_lse, batch_invariant))
-            _remember(kind, _call(views, target, lse, factor, **flags), views[0])
+    if kind is not None and call is not None and target.device is not None and target.library == "torch":
+        from lanewise.linalg.launch.attention import repeated
+
+        remember(kind, repeated(call, axes_in_memory(views[0].strides), views[0].shape))
     return (result, of_library(views[0], q, sums)) if with_lse else result
 
 
@@ -263,14 +262,10 @@ def _loadable(view: View) -> bool:
 def _copied(view: View, name: str) -> View:
     """Return a contiguous copy, made by the array's own library."""
     array = view.array
-    if view.device is None:
-        copy = empty(view._replace(library="numpy"), view.shape, view.format)
-        copy[...] = array
-        return view_of(copy, name)._replace(library=view.library)
+    if view.device is None or view.library == "cupy":
+        return view_of(array.copy(order="C"), name)._replace(library=view.library)
     if view.library == "torch":
         return view_of(array.clone(memory_format=sys.modules["torch"].contiguous_format), name)
-    if view.library == "cupy":
-        return view_of(array.copy(order="C"), name)
     raise LanewiseError(
         f"{name} has strides {view.strides} that TMA cannot load: pass a contiguous array that begins at a "
         "multiple of 16 bytes"
@@ -290,11 +285,11 @@ def _with_four_axes(view: View) -> View:
 
 def _compute(
     views: list[View], out: View, lse: View | None, scale: float, flags: dict[str, bool], stream: object
-) -> bool:
-    """Compute on arrays that fit together, and write results; return whether the kernel took them all as they
-    lie."""
+) -> AttentionCall | None:
+    """Compute on arrays that fit together, and write results; return the call if the kernel took all of them
+    as they lie."""
     if 0 in out.shape:
-        return False
+        return None
     if not views[1].shape[-2]:  # no keys
         if not hasattr(out.array, "__setitem__"):
             raise LanewiseError(
@@ -303,18 +298,17 @@ def _compute(
         out.array[...] = 0
         if lse is not None:
             lse.array[...] = -np.inf
-        return False
+        return None
     if out.device is not None and not hasattr(out.array, "__setitem__") and not _loadable(out):
         raise LanewiseError(
             f"out has strides {out.strides} that TMA cannot store: pass a contiguous array of {out.library} "
             "that begins at a multiple of 16 bytes"
         )
-    loadable = all(_loadable(view) for view in (*views, out))
-    views = [
+    taken = [
         view if _loadable(view) else _copied(view, name) for view, name in zip(views, "qkv", strict=True)
     ]
     target = out if _loadable(out) else view_of(empty(out, out.shape, out.format), "out")
-    call = _call(views, target, lse, scale, **flags)
+    call = _call(taken, target, lse, scale, **flags)
     if out.device is None:
         _on_cpu(call)
     else:
@@ -323,7 +317,7 @@ def _compute(
         compute(call, stream)
     if target is not out:
         out.array[...] = target.array
-    return loadable
+    return call if all(map(_loadable, (*views, out))) else None
 
 
 def _on_cpu(call: AttentionCall) -> None:
@@ -378,15 +372,6 @@ def _kind(q: Any, k: Any, v: Any, options: tuple[object, ...]) -> Any:
         return ("attention", *kinds, *options, *map(type, options))
     except (AttributeError, TypeError, RuntimeError):
         return None
-
-
-def _remember(kind: Any, call: AttentionCall, q: View) -> None:
-    """Keep what repeats a call on torch's tensors, by what decides it."""
-    if kind is None:
-        return
-    from lanewise.linalg.launch.attention import repeated
-
-    remember(kind, repeated(call, axes_in_memory(q.strides), q.shape))
 
 
 def _folded(call: AttentionCall) -> AttentionCall:
