@@ -32,7 +32,7 @@ from lanewise.linalg.block_scaling import (
 )
 from lanewise.linalg.kernels.blackwell.traits import FACTOR_COLUMNS, BlackwellTraits
 from lanewise.linalg.kernels.family import Launch, launch, made_by_constants
-from lanewise.linalg.problem import Operand, Problem
+from lanewise.linalg.problem import Problem
 from lanewise.linalg.sum_order import stored_bits
 
 #: Words of a block of 128 × 4 factors; lanes of tensor memory that it is copied to, and bytes for each.
@@ -104,27 +104,26 @@ _ROW = 128
 
 def prepared_bytes(problem: Problem) -> int:
     """Return the bytes of workspace for packed operands and swizzled scale factors of a problem."""
+    return sum(_new_bytes(problem).values())
+
+
+def _new_bytes(problem: Problem) -> dict[str, int]:
+    """Return the bytes of what is written to a workspace, by the names of the arrays that it replaces."""
     if not problem.block_format:
-        return 0
-    packed = sum(_packed_bytes(problem, rows) for rows in (problem.m, problem.n))
-    return packed + sum(
-        _factor_bytes(problem, rows)
-        for rows, steps in zip((problem.m, problem.n), problem.factor_steps, strict=True)
-        if steps != SWIZZLED
-    )
-
-
-def _packed_bytes(problem: Problem, rows: int) -> int:
-    """Return the bytes of an operand with some rows, two elements in a byte; 0 if it stays as it is."""
-    return rows * _packed_row(problem) if stored_bits(problem) == 4 else 0
+        return {}
+    rows = {"a": problem.m, "b": problem.n}
+    steps = dict(zip(rows, problem.factor_steps, strict=True))
+    packed = {name: count * _packed_row(problem) for name, count in rows.items() if stored_bits(problem) == 4}
+    return packed | {
+        f"scale_{name}": swizzled_bytes(count, _factors(problem))
+        for name, count in rows.items()
+        if steps[name] != SWIZZLED
+    }
 
 
 def _packed_row(problem: Problem) -> int:
+    """Return the bytes of a row of an operand with two elements in a byte."""
     return -(-problem.k // (2 * _ROW)) * _ROW
-
-
-def _factor_bytes(problem: Problem, rows: int) -> int:
-    return swizzled_bytes(rows, _factors(problem))
 
 
 def _factors(problem: Problem) -> int:
@@ -138,28 +137,24 @@ def prepare(problem: Problem, pointers: Pointers, workspace: Memory | None) -> t
     Packed operands are contiguous along K already. `workspace` are the bytes for what is new.
     """
     launches, offset = [], 0
-    for name, rows in (("a", problem.m), ("b", problem.n)):
-        size = _packed_bytes(problem, rows)
-        if size:
-            operand: Operand = getattr(problem, name)
-            target = workspace[offset : offset + size]
-            launches.append(_packing_launch(problem, getattr(pointers, name), operand.leading, target, rows))
-            pointers = replace(pointers, **{name: target.reshape(rows, _packed_row(problem))})
-            offset += size
-    for name, rows, steps in (
-        ("scale_a", problem.m, problem.factor_steps[0]),
-        ("scale_b", problem.n, problem.factor_steps[1]),
-    ):
-        given = getattr(pointers, name)
-        if steps != SWIZZLED:
-            size = _factor_bytes(problem, rows)
-            target = workspace[offset : offset + size]
-            launches.append(_swizzling_launch(given, target, rows, _factors(problem)))
-            given = target
-            offset += size
-        shape = -(-rows // SWIZZLED_ROWS), -(-_factors(problem) // SWIZZLED_FACTORS), SWIZZLED_BYTES // 4
-        pointers = replace(pointers, **{name: given.view(np.uint8).view(np.int32).reshape(*shape)})
-    return pointers, launches
+    rows = {"a": problem.m, "b": problem.n, "scale_a": problem.m, "scale_b": problem.n}
+    made: dict[str, Memory] = {}
+    for name, size in _new_bytes(problem).items():
+        assert workspace is not None
+        given, count, target = getattr(pointers, name), rows[name], workspace[offset : offset + size]
+        if name in ("a", "b"):
+            leading = getattr(problem, name).leading
+            launches.append(_packing_launch(problem, given, leading, target, count))
+            target = target.reshape(count, _packed_row(problem))
+        else:
+            launches.append(_swizzling_launch(given, target, count, _factors(problem)))
+        made[name] = target
+        offset += size
+    deep = -(-_factors(problem) // SWIZZLED_FACTORS)
+    for name in ("scale_a", "scale_b"):
+        words = made.get(name, getattr(pointers, name)).view(np.uint8).view(np.int32)
+        made[name] = words.reshape(-(-rows[name] // SWIZZLED_ROWS), deep, SWIZZLED_BYTES // 4)
+    return replace(pointers, **made), launches
 
 
 @made_by_constants
