@@ -112,26 +112,21 @@ class Copy:
         )  # fmt: skip
 
 
-def copies(problem: Problem, plan: Plan) -> tuple[Copy | None, Copy | None]:
-    """Return the copies of A and B that a plan makes."""
-    of_a = Copy(problem.a, problem.m, problem) if plan.copy_a else None
-    of_b = Copy(problem.b, problem.n, problem) if plan.copy_b else None
-    return of_a, of_b
+def copies(problem: Problem, plan: Plan) -> dict[str, Copy]:
+    """Return the copies of A and B, by name, that a plan makes."""
+    sides = ("a", problem.a, problem.m, plan.copy_a), ("b", problem.b, problem.n, plan.copy_b)
+    return {name: Copy(operand, rows, problem) for name, operand, rows, is_copied in sides if is_copied}
 
 
 def workspace_bytes(problem: Problem, plan: Plan) -> int:
     """Return how many bytes of workspace, at an address that is a multiple of 128, a plan's copies take."""
-    return sum(-(-copy.bytes // _ROW) * _ROW for copy in copies(problem, plan) if copy is not None)
+    return sum(-(-copy.bytes // _ROW) * _ROW for copy in copies(problem, plan).values())
 
 
 def loaded(problem: Problem, plan: Plan) -> Problem:
     """Return a problem with its operands as they are loaded: after the copies that a plan makes."""
-    of_a, of_b = copies(problem, plan)
-    return replace(
-        problem,
-        a=problem.a if of_a is None else of_a.result,
-        b=problem.b if of_b is None else of_b.result,
-    )
+    results: dict[str, Any] = {name: copy.result for name, copy in copies(problem, plan).items()}
+    return replace(problem, **results)
 
 
 def require_copies(problem: Problem, plan: Plan, names: str = "ab", tcgen05: bool = False) -> None:
@@ -154,9 +149,7 @@ def copied(problem: Problem, plan: Plan, pointers: Pointers) -> tuple[Problem, P
     assert workspace is not None
     jobs = []
     made: dict[str, Any] = {}
-    for name, copy in zip("ab", copies(problem, plan), strict=True):
-        if copy is None:
-            continue
+    for name, copy in copies(problem, plan).items():
         array: Memory = getattr(pointers, name)
         lines = array if copy.operand.k_major else array.swapaxes(-1, -2)
         target = copy.view(workspace, offset, lines)
