@@ -59,7 +59,7 @@ def sums(request: Request, problem: Problem, plan: Plan) -> AnyArray:
     with Progress("lw.matmul") as progress:
         chains = Chains(instruction_of(problem, plan), plan.arch, products, progress)
         parts = [
-            _part_of(request, problem, chains, plan, a, b, start, end)
+            _part_of(request, problem, plan, chains, a[..., start:end], b[..., start:end, :], start)
             for start, end in split_parts(problem, plan)
         ]
     groups = [_added(parts[first : first + plan.split]) for first in range(0, len(parts), plan.split)]
@@ -154,31 +154,24 @@ def _added(parts: Sequence[AnyArray]) -> AnyArray:
 
 
 def _part_of(
-    request: Request,
-    problem: Problem,
-    chains: Chains,
-    plan: Plan,
-    a: AnyArray,
-    b: AnyArray,
-    start: int,
-    end: int,
+    request: Request, problem: Problem, plan: Plan, chains: Chains, a: AnyArray, b: AnyArray, start: int
 ) -> AnyArray:
-    """Return the sums over a part of K: one chain of instructions, or several that are promoted to f32."""
-
+    """Return the sums over a part of K that begins at `start`: one chain of instructions, or several that are
+    promoted to f32."""
     if problem.promote is None and problem.precision != "f32":
-        return chains.gemm(a[..., start:end], b[..., start:end, :])
+        return chains.gemm(a, b)
     # Sums of a block of K begin at zero, and are added to a total by ordinary arithmetic.
     total: AnyArray = np.zeros((), np.float32)
     step = problem.promote or plan.tile[2]
     multiplied = _split_chains if problem.precision == "f32" else _chains
     of_step = a[..., :step].size + b[..., :step, :].size + prod(request.batch) * request.m * request.n
-    at_once, first = max(1, _ELEMENTS_AT_ONCE // of_step), start
-    while first < end:
-        count = max(1, min(at_once, (end - first) // step))
-        last = min(first + count * step, end)
+    at_once, first, k = max(1, _ELEMENTS_AT_ONCE // of_step), 0, a.shape[-1]
+    while first < k:
+        count = max(1, min(at_once, (k - first) // step))
+        last = min(first + count * step, k)
         for part in multiplied(chains, a[..., first:last], b[..., first:last, :], count):
             if problem.epilogue.scale_a == "block":
-                total = fused_multiply_add(part, _block_factor(request, first // BLOCK), total)
+                total = fused_multiply_add(part, _block_factor(request, (start + first) // BLOCK), total)
             else:
                 with np.errstate(all="ignore"):
                     total = np.asarray(total + part)
