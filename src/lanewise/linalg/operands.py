@@ -499,16 +499,9 @@ def _records_graph() -> bool:
 
 def note_written(out: Any) -> None:
     """Tell torch that an `out` has other numbers now, so that a backward pass which saved it is refused."""
-    if sys.modules.get("torch") is not None:
-        tensors, note = _noting()
-        if isinstance(out, tensors) and not out.is_inference():
-            note(out)
-
-
-@cache
-def _noting() -> tuple[Any, Callable[[Any], None]]:
-    torch = sys.modules["torch"]
-    return torch.Tensor, torch.autograd.graph.increment_version
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(out, torch.Tensor) and not out.is_inference():
+        torch.autograd.graph.increment_version(out)
 
 
 def with_items(array: object, name: str) -> Any:

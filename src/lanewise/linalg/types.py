@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +53,11 @@ PRODUCTS = {
 ADDED = ("f16", "bf16", "f32", "f64")
 QUANTIZED = ("f16", "bf16", "f32")
 _RESULTS = tuple(dict.fromkeys(name for product in PRODUCTS.values() for name in product.results))
+#: Formats that operands of some product have; others have f32.
+_OF_OPERANDS: dict[str, Iterable[str]] = {
+    "a": PRODUCTS, "b": PRODUCTS, "out": _RESULTS, "bias": ADDED, "residual": ADDED,
+    "w": QUANTIZED, **dict.fromkeys("qkv", ("f16", "bf16")),
+}  # fmt: skip
 #: Formats of arrays that products take or give.
 TAKEN = tuple(dict.fromkeys((*PRODUCTS, *_RESULTS, "ue8m0")))
 
@@ -62,17 +68,7 @@ def names_taken(operand: str) -> str:
     >>> names_taken("bias")
     'float16, bfloat16, float32, float64'
     """
-    if operand in ("a", "b"):
-        accepted = tuple(PRODUCTS)
-    elif operand == "out":
-        accepted = _RESULTS
-    elif operand in ("q", "k", "v"):
-        accepted = ("f16", "bf16")
-    elif operand == "w":
-        accepted = QUANTIZED
-    else:
-        accepted = ADDED if operand in ("bias", "residual") else ("f32",)
-    return ", ".join(FORMATS[name].dtype_name for name in accepted)
+    return ", ".join(FORMATS[name].dtype_name for name in _OF_OPERANDS.get(operand, ("f32",)))
 
 
 def product_of(a: Format, b: Format) -> Product:

@@ -108,11 +108,8 @@ def run(
         given = _sparse_plan(problem, ordinal)
     handle = stream_handle(stream) if stream is not None else current_stream(request.a, ordinal)
     launches = prepared(request, problem, arch, given, ordinal)
-    workspace = (
-        workspace_for(request.a, launches.workspace_bytes, launches.counts)
-        if launches.workspace_bytes
-        else None
-    )
+    size = launches.workspace_bytes
+    workspace = workspace_for(request.a, size, launches.counts) if size else None
     try:
         launches(operand_addresses(request, workspace), handle)
     except GpuError:

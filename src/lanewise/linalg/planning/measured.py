@@ -90,10 +90,9 @@ def _waves(plan: Plan, sizes: dict[str, Any], batch: int) -> float:
 
 def plan_from(fields: dict[str, Any], arch: str, why: str) -> Plan:
     """Return a plan of its fields as JSON has them."""
-    known = dict(fields)
-    for name in ("tile", "cluster"):
-        if name in known:
-            known[name] = tuple(known[name])
+    known: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+    }
     return Plan(**{"arch": arch, "why": why, **known})
 
 

@@ -314,12 +314,7 @@ def expected(case: Case, costs: Costs, gpu: Gpu) -> Parts:
     if not np.any(case.warp):
         return hopper
     warp = _warp(case, costs, gpu)
-    return _parts_of(case.warp > 0, warp, hopper)
-
-
-def _parts_of(chosen: Values, one: Parts, other: Parts) -> Parts:
-    """Return the times of one kind of plans where they are chosen, and those of the other elsewhere."""
-    return Parts(*[np.where(chosen, *values) for values in zip(one, other, strict=True)])
+    return Parts(*[np.where(case.warp > 0, *values) for values in zip(warp, hopper, strict=True)])
 
 
 # what a time consists of: `x` are the plans, `c` what things take -------------------------------------------

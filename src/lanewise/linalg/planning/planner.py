@@ -55,16 +55,12 @@ def plan_of(problem: Problem, arch: str) -> Plan:
     >>> plan_of(Problem(8192, 8192, 8192, matrix, matrix, matrix, f32), "sm_90a").tile[2]
     64
     """
-    return _plan_of(_as_planned(problem), arch)
-
-
-def _as_planned(problem: Problem) -> Problem:
-    """Return a problem as plans see it: without a user's function, and with at least one element."""
-    epilogue = replace(problem.epilogue, function=None, folded=None)
-    return replace(_not_empty(problem), epilogue=epilogue, folded_rows=0)
+    epilogue = replace(problem.epilogue, function=None, folded=None)  # no plan depends on a user's function
+    return _plan_of(replace(_not_empty(problem), epilogue=epilogue, folded_rows=0), arch)
 
 
 def _not_empty(problem: Problem) -> Problem:
+    """Return a problem with at least one element, as plans see it."""
     return replace(problem, **{name: max(1, getattr(problem, name)) for name in ("m", "n", "k", "batch")})
 
 

@@ -41,11 +41,10 @@ class SplitInCluster:
         self.blocks = T.consumer_rows // ROWS
         #: Registers of a thread that go to one owner, of each 64 rows.
         self.slots = T.store_columns // 2
-        dtype = s32 if T.problem.sums is s32 else f32
         per_part = self.slots * WARPGROUP * self.blocks
         # (four registers, thread, which four, block of 64 rows, part, consumer)
         self.array = lw.dynamic_shared(
-            lw.i32 if dtype is s32 else dtype,
+            lw.i32 if T.problem.sums is s32 else f32,
             Layout(
                 (4, WARPGROUP, self.slots // 4, self.blocks, split, T.consumers),
                 (1, 4, 4 * WARPGROUP, self.slots * WARPGROUP, per_part, per_part * split),
