@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 class EpilogueFunction:
     """A function of the user's on a finished value: `lw.epilogue` makes one."""
 
-    is_epilogue = True
-
     def __init__(self, function: Callable[..., object]) -> None:
         from lanewise.lang import device
 
@@ -50,20 +48,17 @@ class EpilogueFunction:
         from lanewise.lang import KernelError
         from lanewise.lang.trace.traced import describe
 
+        code = inspect.unwrap(self.function).__code__
         raise KernelError(
             f"an epilogue returns the {value.dtype} value to store; {self.name} returns {describe(result)}",
-            *self._place(),
+            code.co_filename,
+            code.co_firstlineno,
         )
 
     @property
     def name(self) -> str:
         """The function's own name."""
         return str(getattr(self.function, "__name__", "function"))
-
-    def _place(self) -> tuple[str, int]:
-        """Return the file and line where the function is defined."""
-        code = inspect.unwrap(self.function).__code__
-        return code.co_filename, code.co_firstlineno
 
     def __repr__(self) -> str:
         return f"<epilogue {self.name}>"

@@ -15,6 +15,7 @@ import numpy as np
 from lanewise.errors import LanewiseError
 from lanewise.formats import FORMATS, Format, f32
 from lanewise.linalg.block_scaling import BLOCK_FORMATS
+from lanewise.linalg.epilogue_function import EpilogueFunction
 from lanewise.linalg.operands import (
     View,
     batch_strides,
@@ -212,15 +213,14 @@ def _function(given: Any) -> object | None:
     """Return a user's own function of the epilogue as it is now; `lw.epilogue` marks one."""
     if given is None:
         return None
-    if getattr(given, "is_epilogue", False) is not True:
+    if not isinstance(given, EpilogueFunction):
         is_activation = isinstance(given, str) and given in ACTIVATIONS
         hint = f"; activation={given!r} is the function of that name" if is_activation else ""
         raise LanewiseError(
             f"epilogue={given!r} must be a function f(value, row, column) that is marked by @lw.epilogue"
             + hint
         )
-    function: object = given.current()
-    return function
+    return given.current()
 
 
 def _bias(given: object, m: int, n: int) -> tuple[View | None, str | None]:
