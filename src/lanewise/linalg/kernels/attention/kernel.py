@@ -72,9 +72,8 @@ class Counts(NamedTuple):
 
 
 @made_by_constants
-def compiled(traits: Traits) -> Kernel:
+def compiled(T: Traits) -> Kernel:
     """Return the kernel for some constants. Arrays are (batch, head, row, column)."""
-    T = traits
     of_queries = lw.TensorMap[T.dtype, (1, 1, T.tile.queries, T.width), T.line]
     of_keys = lw.TensorMap[T.dtype, (1, 1, T.tile.keys, T.width), T.line]
     of_results = lw.TensorMap[T.dtype, (1, 1, ROWS, T.width), T.line]

@@ -182,9 +182,8 @@ class Roles:
             (read if self.traits.pair == 1 else read.remote(0)).arrive()
 
 
-def parameter_types(traits: BlackwellTraits) -> tuple[Any, Any]:
+def parameter_types(T: BlackwellTraits) -> tuple[Any, Any]:
     """Return the types of A and B: tensor maps."""
-    T = traits
     tile_a, tile_b = operand_tiles(T)
     planes = (T.planes,) if T.batched else ()
     return (
@@ -194,10 +193,9 @@ def parameter_types(traits: BlackwellTraits) -> tuple[Any, Any]:
 
 
 @made_by_constants
-def compiled(traits: BlackwellTraits) -> Kernel:
+def compiled(T: BlackwellTraits) -> Kernel:
     """Return the kernel for some constants."""
-    traits.require_possible()
-    T = traits
+    T.require_possible()
     of_a, of_b = parameter_types(T)
     of_c, of_sizes, of_strides = lw.Ptr[T.out], Sizes(batch=lw.i32), Strides(ldo=lw.i64, batch_out=lw.i64)
     of_epilogue = epilogue_types(T.problem.epilogue, block_scales=True)

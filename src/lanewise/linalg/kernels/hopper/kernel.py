@@ -209,10 +209,9 @@ def compute(T, maps, sizes, raster, strides, given, more) -> None:
 
 
 @made_by_constants
-def compiled(traits: Traits) -> Kernel:
+def compiled(T: Traits) -> Kernel:
     """Return the kernel for some constants."""
-    require_possible(traits)
-    T = traits
+    require_possible(T)
     of_a, of_b, of_c = parameter_types(T)
     of_sizes, of_strides, of_more = struct_types(T)
     of_epilogue = epilogue_types(T.problem.epilogue, block_scales=not T.problem.sparse)

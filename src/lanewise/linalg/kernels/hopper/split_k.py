@@ -298,9 +298,8 @@ def _added_by_teams(groups, place, crew):
 
 
 @made_by_constants
-def reduction(traits: Traits) -> Kernel:
+def reduction(T: Traits) -> Kernel:
     """Return the second kernel for some constants."""
-    T = traits
     across, along = T.plan.cluster
     of_c, of_epilogue = lw.Ptr[T.out], epilogue_types(T.problem.epilogue)
     of_strides = Strides(ldo=lw.i64, batch_out=lw.i64)
