@@ -18,6 +18,7 @@ from lanewise.formats import FORMATS, Format
 from lanewise.hints import Suggests
 from lanewise.linalg.operands import OF_OPERANDS, multiplied_by_matmul
 from lanewise.linalg.types import format_named
+from lanewise.numpy_types import AnyArray
 from lanewise.ptx.host_tensors import host_array
 
 #: Rows and scale factors of a block of the swizzled order, and the bytes of one.
@@ -119,7 +120,7 @@ class SwizzledScales:
         words = np.ascontiguousarray(parts.transpose(0, 3, 2, 1, 4)).reshape(-1)
         return cls(words.view(plain.dtype), rows, factors)
 
-    def plain(self) -> npt.NDArray[Any]:
+    def plain(self) -> AnyArray:
         """Return the scale factors as an array (rows, factors) of NumPy, without padding."""
         array = np.asarray(host_array(self.array))
         tall, deep = -(-self.rows // SWIZZLED_ROWS), -(-self.factors // SWIZZLED_FACTORS)
@@ -150,8 +151,6 @@ def swizzled_bytes(rows: int, factors: int) -> int:
 
 # matrices: how numbers become them (`lw.quantize`) ----------------------------------------------------------
 
-
-Array = npt.NDArray[Any]
 #: Exponents of ue8m0.
 _LEAST_EXPONENT, _MOST_EXPONENT = -127, 127
 
@@ -197,7 +196,7 @@ def _numbers(array: object) -> npt.NDArray[np.float64]:
 
 
 def block_scaled(
-    matrix: Array, fmt: BlockFormat, axis: int, dtype: object, library: str
+    matrix: AnyArray, fmt: BlockFormat, axis: int, dtype: object, library: str
 ) -> BlockScaledMatrix:
     """Return numbers (rows, columns) in a block-scaled format, with blocks along an axis."""
     element = FORMATS[fmt.elements[0]] if dtype is None else format_named(dtype, "dtype")
@@ -228,7 +227,7 @@ def block_scaled(
     )
 
 
-def _powers(largest: Array, element: Format) -> Array:
+def _powers(largest: AnyArray, element: Format) -> AnyArray:
     """Return scale factors of ue8m0 as words, by OCP's rule.
 
     The power of two is that of the block's largest magnitude, divided by that of the element format's.
@@ -239,7 +238,7 @@ def _powers(largest: Array, element: Format) -> Array:
     return (np.clip(shared, _LEAST_EXPONENT, _MOST_EXPONENT) - _LEAST_EXPONENT).astype(np.uint8)
 
 
-def _nvfp4_scales(largest: Array, element: Format) -> tuple[Array, float]:
+def _nvfp4_scales(largest: AnyArray, element: Format) -> tuple[AnyArray, float]:
     """Return scale factors of ue4m3 as words, and the scale of the tensor.
 
     The scale of the tensor lets the largest block have the largest factor.
@@ -251,7 +250,7 @@ def _nvfp4_scales(largest: Array, element: Format) -> tuple[Array, float]:
     return ue4m3.encode(largest / float(element.max) / factor, saturate=True), factor
 
 
-def _array_of(library: str, array: Array, fmt: Format) -> Any:
+def _array_of(library: str, array: AnyArray, fmt: Format) -> Any:
     """Return an array as one of a library."""
     array = np.ascontiguousarray(array)
     if library != "torch":

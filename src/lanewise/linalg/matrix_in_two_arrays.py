@@ -10,13 +10,11 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
-import numpy.typing as npt
 
 from lanewise.formats import Format, u8
 from lanewise.hints import Suggests
 from lanewise.linalg.operands import OF_OPERANDS, View, empty, multiplied_by_matmul
-
-Array = npt.NDArray[Any]
+from lanewise.numpy_types import AnyArray
 
 #: Bytes that rows of values are padded to, for TMA.
 ALIGNED = 16
@@ -67,7 +65,7 @@ class MatrixInTwoArrays(Suggests, ABC):
         return self.shape[0]
 
     @abstractmethod
-    def parts(self) -> tuple[Array, Array]:
+    def parts(self) -> tuple[AnyArray, AnyArray]:
         """Return both arrays in host memory, as they lie on a GPU."""
 
     def on_device(self, like: View) -> OnDevice:
@@ -85,7 +83,7 @@ def bytes_for(like: View, count: int) -> Any:
     return empty(like, (max(count, ALIGNED),), u8)
 
 
-def _to_device(like: View, array: Array) -> Any:
+def _to_device(like: View, array: AnyArray) -> Any:
     """Return an array's bytes on the GPU of another one, in memory of its library."""
     whole = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     made = bytes_for(like, whole.size)

@@ -14,15 +14,14 @@ import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, bf16
-from lanewise.linalg.arrays import Array as AnyArray
+from lanewise.linalg.arrays import Array
 from lanewise.linalg.block_scaling import BLOCK_FORMATS, BlockFormat, BlockScaledMatrix, block_scaled
 from lanewise.linalg.kernels.int4.packing import GROUP_STEP, Packed, pack, pack_scales, padded, unpack
 from lanewise.linalg.matrix_in_two_arrays import MatrixInTwoArrays
 from lanewise.linalg.operands import View, view_of
 from lanewise.linalg.types import QUANTIZED, format_named, names_taken
+from lanewise.numpy_types import AnyArray
 from lanewise.tracebacks import short_traceback
-
-Array = npt.NDArray[Any]
 
 #: The largest magnitude of a weight; -8 is not used, so that weights are symmetric.
 _LARGEST = 7
@@ -36,7 +35,9 @@ class QuantizedMatrix(MatrixInTwoArrays):
     An element is integer · scale, rounded to `format`, the type of scales and of the rows that it multiplies.
     """
 
-    def __init__(self, words: Array, scales: Array, shape: tuple[int, int], group: int, fmt: Format) -> None:
+    def __init__(
+        self, words: AnyArray, scales: AnyArray, shape: tuple[int, int], group: int, fmt: Format
+    ) -> None:
         super().__init__(shape, fmt, ("int4", *shape, group, fmt.name))
         #: Packed words, and scales (groups of K, columns), padded to whole tiles; elements that share one.
         self.words, self.scales, self.group = words, scales, group
@@ -69,7 +70,7 @@ class QuantizedMatrix(MatrixInTwoArrays):
         """The weights before they are scaled, (K, N)."""
         return unpack(self.words, self.shape[1], self.k).T
 
-    def rows(self) -> Array:
+    def rows(self) -> AnyArray:
         """Return the weights as kernels multiply them, (N, K), in host memory."""
         k, n = self.shape
         factors = np.repeat(self.scales[:, :n].astype(np.float32), self.group, axis=0)[:k].T
@@ -91,7 +92,7 @@ class QuantizedMatrix(MatrixInTwoArrays):
         """What of the weights a launch depends on, beside their addresses."""
         return Packed(self.chunks, self.group, self.groups)
 
-    def parts(self) -> tuple[Array, Array]:
+    def parts(self) -> tuple[AnyArray, AnyArray]:
         """Return words and scales as they lie on a GPU."""
         return self.words, pack_scales(self.scales)
 
@@ -102,25 +103,25 @@ class QuantizedMatrix(MatrixInTwoArrays):
 
 @overload
 def quantize(
-    w: AnyArray, format: Literal["int4"] = "int4", *, group: int = 128, dtype: object = None
+    w: Array, format: Literal["int4"] = "int4", *, group: int = 128, dtype: object = None
 ) -> QuantizedMatrix: ...
 
 
 @overload
 def quantize(
-    w: AnyArray, format: Literal["mxfp8", "mxfp4", "nvfp4"], *, axis: int = 0, dtype: object = None
+    w: Array, format: Literal["mxfp8", "mxfp4", "nvfp4"], *, axis: int = 0, dtype: object = None
 ) -> BlockScaledMatrix: ...
 
 
 @overload
 def quantize(
-    w: AnyArray, format: str, *, group: int | None = None, axis: int = 0, dtype: object = None
+    w: Array, format: str, *, group: int | None = None, axis: int = 0, dtype: object = None
 ) -> Any: ...
 
 
 @short_traceback
 def quantize(
-    w: AnyArray, format: str = "int4", *, group: int | None = None, axis: int = 0, dtype: object = None
+    w: Array, format: str = "int4", *, group: int | None = None, axis: int = 0, dtype: object = None
 ) -> QuantizedMatrix | BlockScaledMatrix:
     """Return weights (K, N) in a format of few bits for `lw.matmul(x, w)`.
 
@@ -178,7 +179,7 @@ def quantize(
     return quantized
 
 
-def _block_scaled(w: AnyArray, fmt: BlockFormat, axis: int, dtype: object) -> BlockScaledMatrix:
+def _block_scaled(w: Array, fmt: BlockFormat, axis: int, dtype: object) -> BlockScaledMatrix:
     """Return a matrix in a block-scaled format."""
     view = _source(w)
     if isinstance(axis, bool) or axis not in (0, 1, -1, -2):
@@ -204,7 +205,7 @@ def _source(w: object, axes: str = "") -> View:
     return view
 
 
-def _on_host(view: View) -> Array:
+def _on_host(view: View) -> AnyArray:
     """Return a matrix in host memory."""
     if view.device is None:
         return np.asarray(view.array)
@@ -224,7 +225,7 @@ def _largest_scale(fmt: Format) -> Any:
     return scale[0]
 
 
-def _quantized(rows: Array, group: int, fmt: Format) -> tuple[Array, Array]:
+def _quantized(rows: AnyArray, group: int, fmt: Format) -> tuple[AnyArray, AnyArray]:
     """Return packed words and scales of weights (N, K) of f32."""
     n, k = rows.shape
     columns, whole = padded(n, k)

@@ -7,22 +7,19 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
 from lanewise.formats import Format, s32
 from lanewise.isa.sparsity import prune_2_4
-from lanewise.linalg.arrays import Array as AnyArray
-from lanewise.linalg.arrays import device_view
+from lanewise.linalg.arrays import Array, device_view
 from lanewise.linalg.matrix_in_two_arrays import ALIGNED, MatrixInTwoArrays, OnDevice, bytes_for
 from lanewise.linalg.operands import View, view_of
 from lanewise.linalg.options import Options
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import planned_arch
 from lanewise.linalg.rules import Request, request_of
+from lanewise.numpy_types import AnyArray
 from lanewise.tracebacks import short_traceback
-
-Array = npt.NDArray[Any]
 
 #: Formats of sparse matrices: those of wgmma.sp with groups of four.
 _FORMATS = ("f16", "bf16", "e4m3", "e5m2", "s8")
@@ -35,19 +32,19 @@ class SparseMatrix(MatrixInTwoArrays):
     def __init__(self, k: int, n: int, fmt: Format) -> None:
         super().__init__((k, n), fmt, ("sparse", k, n, fmt.name))
         #: Values and indices in host memory; None as long as the matrix is on a GPU alone.
-        self.in_host_memory: tuple[Array, Array] | None = None
+        self.in_host_memory: tuple[AnyArray, AnyArray] | None = None
 
     @property
-    def values(self) -> Array:
+    def values(self) -> AnyArray:
         """What is kept of each column, (N, K/2)."""
         return self._on_host()[0]
 
     @property
-    def indices(self) -> Array:
+    def indices(self) -> AnyArray:
         """The place of each kept element in its group of four, (N, K/2)."""
         return self._on_host()[1]
 
-    def _on_host(self) -> tuple[Array, Array]:
+    def _on_host(self) -> tuple[AnyArray, AnyArray]:
         """Return values and indices in host memory; they are copied from a GPU once."""
         if self.in_host_memory is None:
             from lanewise.linalg.kernels.sparse.metadata import indices_of
@@ -66,14 +63,14 @@ class SparseMatrix(MatrixInTwoArrays):
         packed = ALIGNED // (self.format.bits // 8)
         return -(-max(self.k // 2, 1) // packed) * packed
 
-    def dense(self) -> Array:
+    def dense(self) -> AnyArray:
         """Return the matrix with zeros for what was dropped, as an array of NumPy in host memory."""
         dense = np.zeros(self.shape[::-1], self.values.dtype)
         columns = np.arange(self.k // 2) // 2 * 4 + self.indices
         np.put_along_axis(dense, columns, self.values, axis=1)
         return dense.T
 
-    def parts(self) -> tuple[Array, Array]:
+    def parts(self) -> tuple[AnyArray, AnyArray]:
         """Return values with padded rows, and metadata."""
         from lanewise.linalg.kernels.sparse.metadata import ordered_metadata
 
@@ -85,13 +82,13 @@ class SparseMatrix(MatrixInTwoArrays):
         return f"<sparse {self.format.name} {self.k} × {self.shape[1]}, 2 of 4 kept>"
 
 
-def _to_host(array: Any, library: str) -> Array:
+def _to_host(array: Any, library: str) -> AnyArray:
     """Return bytes on a GPU as an array in host memory."""
     return np.asarray(array.cpu().numpy() if library == "torch" else array.get())
 
 
 @short_traceback
-def sparsify(b: AnyArray) -> SparseMatrix:
+def sparsify(b: Array) -> SparseMatrix:
     """Return a matrix with two of four neighbours along K kept, those of larger magnitude, for `lw.matmul`.
 
     K, the first axis, is a multiple of 4. Of a matrix on a GPU, the result stays on this GPU.
@@ -120,7 +117,7 @@ def sparsify(b: AnyArray) -> SparseMatrix:
     return matrix
 
 
-def _pruned(array: Array) -> tuple[Array, Array]:
+def _pruned(array: AnyArray) -> tuple[AnyArray, AnyArray]:
     """Return the values that are kept of a matrix (K, N) in host memory, and their places in their groups."""
     k, n = array.shape
     groups = prune_2_4(np.ascontiguousarray(array.T)).reshape(n, k // 4, 4)
