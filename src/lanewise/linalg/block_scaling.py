@@ -170,6 +170,7 @@ class BlockScaledMatrix(Suggests):
     axis: int = 0
     factor: float = 1.0
     INSTEAD: ClassVar = OF_OPERANDS
+    STANDS_FOR: ClassVar = "an operand"
     __array_ufunc__: ClassVar = None  # NumPy leaves the operator @ to this class
     __matmul__ = __rmatmul__ = multiplied_by_matmul
 

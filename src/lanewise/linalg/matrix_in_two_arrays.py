@@ -43,6 +43,7 @@ class MatrixInTwoArrays(Suggests, ABC):
     """A K by N matrix that lies in two arrays: values, and their places or scales."""
 
     INSTEAD: ClassVar = OF_OPERANDS
+    STANDS_FOR: ClassVar = "the b"
     __array_ufunc__ = None  # NumPy leaves the operator @ to this class
     __matmul__ = __rmatmul__ = multiplied_by_matmul
 

@@ -213,10 +213,10 @@ def _other_view(value: object, name: str) -> View:
             "on arrays, outside of jax.jit, jax.grad and jax.vmap; inside of them jax.pure_callback calls it"
         )
     if where is None:
-        is_operand = getattr(type(value), "INSTEAD", None) is OF_OPERANDS
+        place = getattr(type(value), "STANDS_FOR", None)
         raise LanewiseError(
             f"{name} must be an array of NumPy, torch, CuPy, or one with DLPack, not {type(value).__name__}"
-            + (", which is an operand of lw.matmul(a, b) alone" if is_operand else "")
+            + (f", which is {place} of lw.matmul(a, b) alone" if place else "")
         )
     if not where.on_gpu:
         array = host_array(value)
