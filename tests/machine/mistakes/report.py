@@ -1,4 +1,6 @@
-"""Print what `lw.check` finds of the planted mistakes, by cause: `python tests/machine/mistakes/report.py`.
+"""Print what `lw.check` finds of the planted mistakes, by cause.
+
+    PYTHONPATH=tests python tests/machine/mistakes/report.py
 
 Words on the command line pick the pairs whose name, cause or file contains one of them; `-v` prints the
 findings of those that fail; `--schedule late` checks them in that order; `--json` prints the verdict on each

@@ -13,10 +13,13 @@ from lanewise.lang.trace.operators import (
     absolute,
     compute,
     floordiv,
+    integer_operands,
     mul,
     number_operand,
     refuse_dtype,
     same_dtype_operands,
+    truncated_div,
+    where,
 )
 from lanewise.lang.trace.scalar import Scalar, literal, scalar
 from lanewise.lang.trace.traced import Traced, describe, is_number, plain_number
@@ -194,14 +197,20 @@ def isnan(x: object) -> Scalar:
 
 
 def cdiv(a: Any, b: Any) -> Any:
-    """Return a / b rounded up, of integers, traced or not.
+    """Return a / b rounded up, of integers, traced or not. Traced, a + b - 1 must be in the range of the type
+    if neither is negative.
 
     >>> cdiv(10, 4)
     3
     """
     if not isinstance(a, Traced) and not isinstance(b, Traced):
         return -(-a // b)
-    return floordiv(a + (b - 1), b)
+    a, b = integer_operands("cdiv", a, b)
+    if not b.dtype.signed or b.nonnegative or (b.constant is not None and b.constant > 0):
+        return floordiv(a + (b - 1), b)
+    quotient = truncated_div(a, b)
+    remainder = a - quotient * b
+    return where((remainder != 0) & ((remainder ^ b) >= 0), quotient + 1, quotient)
 
 
 def _word(name: str, x: object) -> Scalar:

@@ -11,7 +11,7 @@ from typing import Any
 from lanewise.formats import Format, bf16, e2m1, e2m3, e3m2, e4m3, e5m2, f16, f32, f64, tf32, ue8m0
 from lanewise.isa.archs import targets
 from lanewise.lang.trace.builder import current
-from lanewise.lang.trace.operators import compute
+from lanewise.lang.trace.operators import compare, compute, select
 from lanewise.lang.trace.scalar import (
     OPERATORS,
     PackedElement,
@@ -38,6 +38,8 @@ from lanewise.lang.trace.types import (
 )
 
 _ROUNDINGS = ("rn", "rz", "rm", "rp", "rna")
+#: Bits of an integer up to which f32 has each one.
+_EXACT_IN_F32 = 16
 _WITH_SMALL_FLOATS = frozenset((*SMALL_FLOATS, *SMALL_PAIRS))
 
 
@@ -47,6 +49,8 @@ def convert(value: Scalar, dtype: Format, rounding: str = "", saturate: bool = F
         raise current().error(f".to() takes a dtype such as lw.f32, not {dtype!r}")
     if rounding and rounding not in _ROUNDINGS:
         raise current().error(f"rounding is one of {', '.join(_ROUNDINGS)}, not {rounding!r}")
+    if rounding == "rna" and dtype is not tf32:
+        raise current().error(f"rounding='rna' is for tf32; to {dtype_name(dtype)} it is rn, rz, rm or rp")
     source = value.dtype
     if source == dtype:
         return value
@@ -78,7 +82,7 @@ def convert(value: Scalar, dtype: Format, rounding: str = "", saturate: bool = F
         return compute(dtype, f"cvt.{towards}.{dtype.name}.{source.name}", value.operand)
     if is_int(source) and is_float(dtype):
         if dtype is bf16:
-            return convert(convert(value, f32), bf16, rounding)
+            return _integer_to_bf16(value, rounding)
         return compute(dtype, f"cvt.{rounding or 'rn'}.{dtype.name}.{source.name}", value.operand)
     if is_number(value.constant):
         return literal(value.constant, dtype)
@@ -109,10 +113,33 @@ def _integer(value: Scalar, dtype: Format, saturate: bool) -> Scalar:
     if dtype.min <= source.min and source.max <= dtype.max:
         saturate = False  # every number fits, and PTX has no form that saturates then
     if source.bits == dtype.bits and not saturate:  # the same register, read as another dtype
-        return Scalar(dtype, value.in_register, **keep)
+        return Scalar(dtype, _extended(value.in_register, dtype), **keep)
     return compute(
         dtype, f"cvt{'.sat' if saturate else ''}.{dtype.name}.{source.name}", value.operand, **keep
     )
+
+
+def _extended(register: Any, dtype: Format) -> Any:
+    """Return the register of a value whose bits another dtype had: of 8 bits, the other 8 of the register are
+    its sign if it has one, and zeros otherwise."""
+    if dtype.bits != 8:
+        return register
+    if is_int(dtype) and dtype.signed:
+        return current().define("cvt.s16.s8", "b16", register)
+    return current().define("and.b16", "b16", register, "0xFF")
+
+
+def _integer_to_bf16(value: Scalar, rounding: str) -> Scalar:
+    """Return an integer as bf16, rounded once: by way of an f32 that is rounded to odd, as sm_80 converts no
+    other type."""
+    source = value.dtype
+    if rounding in ("rz", "rm", "rp"):  # twice in one direction is once
+        return convert(compute(f32, f"cvt.{rounding}.f32.{source.name}", value.operand), bf16, rounding)
+    near = compute(f32, f"cvt.rz.f32.{source.name}", value.operand)
+    if source.bits > _EXACT_IN_F32:
+        again = compute(source, f"cvt.rzi.{source.name}.f32", near.operand)
+        near = bitcast(select(compare("ne", again, value), bitcast(near, u32) | 1, bitcast(near, u32)), f32)
+    return convert(near, bf16, rounding)
 
 
 def _float(value: Scalar, dtype: Format, rounding: str, saturate: bool) -> Scalar:
@@ -126,7 +153,7 @@ def _float(value: Scalar, dtype: Format, rounding: str, saturate: bool) -> Scala
     if dtype is bf16:
         if source is not f32:
             raise builder.error(
-                f"{source.name} to bf16 goes through f32: x.to(lw.f32).to(lw.bf16)"
+                f"{source.name} does not convert to bf16 at once: x.to(lw.f32).to(lw.bf16)"
                 + (", rounding twice" if source is f64 else "")
             )
         builder.need("cvt to bf16", 80, "7.0")
@@ -142,10 +169,14 @@ def _small_float(value: Scalar, dtype: Format, rounding: str, saturate: bool) ->
     if dtype in SMALL_PAIRS or source in SMALL_PAIRS:
         return convert_pair(value, dtype, rounding, saturate)
     if source in SMALL_FLOATS:
-        return convert(widened(value), dtype, rounding, saturate)
+        wide = widened(value)
+        wide = convert(wide, f32) if dtype is bf16 and wide.dtype is f16 else wide
+        return convert(wide, dtype, rounding, saturate)
     if source is f64:
         raise current().error(f"f64 to {dtype.name} goes through f32: x.to(lw.f32).to(lw.{dtype.name})")
-    return narrowed(convert(value, f32), dtype, rounding, saturate)
+    # of integers that f32 rounds only ue8m0 has as large ones, which it rounds in one direction
+    towards = (rounding or "rz") if dtype is ue8m0 and is_int(source) else ""
+    return narrowed(convert(value, f32, towards), dtype, rounding, saturate)
 
 
 def bitcast(value: object, dtype: Format) -> Scalar:
@@ -157,7 +188,7 @@ def bitcast(value: object, dtype: Format) -> Scalar:
         )
     kind, target = register_kind(number.dtype), register_kind(dtype)
     if kind == target:
-        return Scalar(dtype, number.in_register)
+        return Scalar(dtype, _extended(number.in_register, dtype))
     return Scalar(dtype, current().define(f"mov.b{dtype.bits}", target, number.in_register))
 
 

@@ -37,6 +37,9 @@ _SYMBOLS = {
 }  # fmt: skip
 #: Integers that PTX loads and stores, but has no arithmetic for.
 NARROW = (i8, u8)
+#: Bits by which a number that is not negative is shifted at most, to be still taken for one: more move the
+#: bits of a word, and are not for an index.
+_SHIFT_OF_INDEX = 7
 
 
 def same_dtype_operands(name: str, a: object, b: object) -> tuple[Scalar, Scalar]:
@@ -51,8 +54,12 @@ def same_dtype_operands(name: str, a: object, b: object) -> tuple[Scalar, Scalar
         return a, number_operand(name, b, a.dtype)
     if not is_number(a):
         refuse(a, f"`{_SYMBOLS.get(name, name)}`")
-    assert isinstance(b, Scalar)
-    return number_operand(name, a, b.dtype), b
+    if isinstance(b, Scalar):
+        return number_operand(name, a, b.dtype), b
+    if not is_number(b):
+        refuse(b, f"`{_SYMBOLS.get(name, name)}`")
+    first = scalar(a, f32 if isinstance(b, float) else None, f"`{_SYMBOLS.get(name, name)}`")
+    return first, number_operand(name, b, first.dtype)
 
 
 def number_operand(name: str, value: object, dtype: Format) -> Scalar:
@@ -131,8 +138,9 @@ def with_addend(root: Scalar | None, addend: int, dtype: Format, nonnegative: bo
         return root
     addend = (addend + limit // 2) % limit - limit // 2
     return Scalar(
-        dtype, root=root, addend=addend, multiple=gcd(root.multiple, addend), nonnegative=nonnegative
-    )
+        dtype, root=root, addend=addend, multiple=gcd(root.multiple, addend),
+        nonnegative=nonnegative and abs(addend) < limit // 4,
+    )  # fmt: skip
 
 
 def add(a: object, b: object) -> Scalar:
@@ -190,7 +198,9 @@ def mul(a: Any, b: Any) -> Scalar:
         return literal(0, dtype)
     if factor == 1:
         return with_addend(x, left, dtype, nonnegative)
-    more: dict[str, Any] = {"multiple": x.multiple * abs(factor), "nonnegative": x.nonnegative and factor > 0}
+    grows = 0 < factor < 1 << dtype.bits // 2  # as an index does; a larger factor scatters a word's bits
+    nonnegative = nonnegative and grows
+    more: dict[str, Any] = {"multiple": x.multiple * abs(factor), "nonnegative": x.nonnegative and grows}
     if factor > 0 and factor & (factor - 1) == 0:
         base = compute(dtype, f"shl.b{dtype.bits}", x.operand, str(factor.bit_length() - 1), **more)
     else:
@@ -253,7 +263,7 @@ def absolute(a: Scalar) -> Scalar:
         refuse_dtype("abs", a.dtype, "it has no sign, or no arithmetic")
     if a.dtype is bf16:
         current().need("abs.bf16", 80, "7.0")
-    return compute(a.dtype, f"abs.{a.dtype.name}", a.operand, nonnegative=True)
+    return compute(a.dtype, f"abs.{a.dtype.name}", a.operand)  # of the least integer it is negative
 
 
 def mul_wide(a: object, b: object) -> Scalar:
@@ -316,6 +326,8 @@ def invert(a: Scalar) -> Scalar:
         return literal(~a.constant if a.dtype.signed else a.constant ^ int(a.dtype.max), a.dtype)
     if is_float(a.dtype):
         refuse_dtype("~", a.dtype, "it has no bits of its own; lw.bitcast(x, lw.u32) gives them")
+    if a.dtype is u8:  # whose register has zeros above its bits
+        return compute(u8, "xor.b16", a.operand, "0xFF")
     return compute(a.dtype, "not.pred" if a.dtype is pred else f"not.b{max(16, a.dtype.bits)}", a.operand)
 
 
@@ -331,12 +343,14 @@ def _shift_amount(b: object) -> object:
 
 
 def lshift(a: object, b: object) -> Scalar:
-    """Return a << b: the product with a power of two."""
-    if isinstance(b, int) and not isinstance(b, bool) and 0 <= b < 31 and isinstance(a, Scalar):
-        integer_operands("lshift", a, a)
-        return mul(a, 1 << b)
+    """Return a << b: the product with a power of two if that is small."""
     a = a if isinstance(a, Scalar) else literal(a, i32)
     a, _ = integer_operands("lshift", a, a)
+    if isinstance(b, int) and not isinstance(b, bool) and b >= 0 and 1 << min(b, 64) <= a.dtype.max:
+        moved = mul(a, 1 << b)
+        if b > _SHIFT_OF_INDEX and moved.constant is None:
+            moved.nonnegative = False
+        return moved
     return compute(a.dtype, f"shl.b{a.dtype.bits}", a.operand, _shift_amount(b))
 
 

@@ -296,26 +296,28 @@ class ShadowPlane(IntEnum):
 
     WRITE_EPOCH = 0
     WRITER = 1
-    READ_EPOCH = 2
-    READER = 3
+    #: The lanes of one instruction that wrote the same value, if the writer has the flag SEVERAL.
+    WRITE_LANES = 2
+    READ_EPOCH = 3
+    READER = 4
     #: The lanes of the last reader's warp that have read without an order among them.
-    READ_LANES = 4
+    READ_LANES = 5
     #: A reader before the last one; or an atomic, or a weak write, before the last write.
-    EARLIER_EPOCH = 5
-    EARLIER_READER = 6
+    EARLIER_EPOCH = 6
+    EARLIER_READER = 7
     #: The epoch up to which a cell has published what happened before.
-    PUBLICATION = 7
+    PUBLICATION = 8
     #: Of an mbarrier: the warps of the block that have arrived in a phase, as bits.
-    PUBLISHERS = 8
+    PUBLISHERS = 9
     # Of shared memory: the first epoch in which the cell was read after its last write, and the warps of the
     # block that have read it since, as bits.
-    FIRST_READ = 9
-    READ_WARPS = 10
+    FIRST_READ = 10
+    READ_WARPS = 11
     # The last asynchronous read, and the last one by another warpgroup or warp.
-    ASYNC_READ_EPOCH = 11
-    ASYNC_READER = 12
-    ASYNC_EARLIER_EPOCH = 13
-    ASYNC_EARLIER_READER = 14
+    ASYNC_READ_EPOCH = 12
+    ASYNC_READER = 13
+    ASYNC_EARLIER_EPOCH = 14
+    ASYNC_EARLIER_READER = 15
 
 
 #: An epoch with this bit: an asynchronous copy that was not yet waited for when it was noted.

@@ -76,6 +76,7 @@ class ShadowCell(Fields):
 
     write_epoch: int
     writer: int
+    write_lanes: int
     read_epoch: int
     reader: int
     read_lanes: int

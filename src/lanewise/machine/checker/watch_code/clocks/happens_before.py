@@ -327,8 +327,7 @@ def need_no_order(watch: BlockWatch, epoch: int, who: int, me: int) -> bool:
 def ordered_in_warp(watch: BlockWatch, epoch: int, who: int, lanes: int, me: int) -> int:
     """Return whether an access of the running warp happened before one of its lanes."""
     clock, mine = watch.clock, lanes_of(me)
-    # Lanes of one instruction that wrote the same value are as good as this lane.
-    is_alone = (who & records.SEVERAL != 0) | (lanes & ~mine == 0)
+    is_alone = lanes & ~mine == 0
     is_collective = (who | me) & records.COLLECTIVE != 0
     if (is_alone & (not is_collective)) | (clock.synced >= epoch):
         return ORDERED

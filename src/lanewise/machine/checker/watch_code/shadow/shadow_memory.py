@@ -19,7 +19,7 @@ from lanewise.machine.checker.watch_code.clocks.happens_before import (
     lanes_of,
     ordered,
 )
-from lanewise.machine.checker.watch_code.clocks.vector_clocks import lane_is_in, suspect
+from lanewise.machine.checker.watch_code.clocks.vector_clocks import lane_is_in, suspect, warp_of
 from lanewise.machine.checker.watch_code.proxy.completion import async_finished, finished
 from lanewise.machine.checker.watch_code.watch_module import (
     LANES,
@@ -169,6 +169,37 @@ def floor_of(access: Access) -> int:
 
 
 @inlined
+def writes_now(access: Access, lane: int, offset: int) -> bool:
+    """Return whether a lane is one of those that access a cell by this instruction."""
+    return lane_is_in(lane, access.active) and unsigned_less(offset - access.offsets[lane], access.size)
+
+
+@compiled()
+def other_writers(access: Access, writers: int, me: int, offset: int, writes: bool) -> int:
+    """Return which lanes of this warp, of those that wrote one value to a cell, an access has to come after.
+
+    A lane that was among them reads what it wrote. Lanes that all write again do so after themselves.
+    """
+    if not writes:
+        return 0 if writers & lanes_of(me) != 0 else writers
+    others = 0
+    for lane in set_bits(writers):
+        if not writes_now(access, lane, offset):
+            others |= 1 << lane
+    return others
+
+
+@inlined
+def writers_before(access: Access, cell: ShadowCell, me: int, offset: int, writes: bool) -> int:
+    """Return the lanes whose last write of a cell an access has to come after."""
+    watch, writer = access.watch, cell.writer
+    is_same_warp = warp_of(watch, cell.write_epoch & records.EPOCHS) == warp_of(watch, watch.epoch)
+    if (writer & records.SEVERAL != 0) & is_same_warp:
+        return other_writers(access, cell.write_lanes, me, offset, writes)
+    return lanes_of(writer)
+
+
+@inlined
 def check_after_write(access: Access, cell: ShadowCell, me: int, offset: int, writes: bool) -> bool:
     """Report the last write of a cell if it is not complete or not ordered before; true if it is good."""
     watch, writer, held = access.watch, cell.writer, cell.write_epoch
@@ -181,7 +212,7 @@ def check_after_write(access: Access, cell: ShadowCell, me: int, offset: int, wr
     if writer & records.ASYNC_PROXY != 0:
         return True
     earlier = writer if writes else writer | records.READ_OF_WRITTEN
-    order = ordered(watch, epoch, earlier, lanes_of(writer), me)
+    order = ordered(watch, epoch, earlier, writers_before(access, cell, me, offset, writes), me)
     if order == ORDERED:
         return True
     if writes and stores_what_is_there(access, me, offset):
@@ -389,6 +420,9 @@ def note_write(access: Access, me: int, offset: int) -> None:
     if several:
         check_same_address(access, me, offset, earlier)
     keep_earlier_write(access, cell, me)
+    if several:
+        before = cell.write_lanes if earlier & records.SEVERAL != 0 else lanes_of(earlier)
+        cell.write_lanes = before | lanes_of(me)
     # Of several lanes the first is named.
     first = (me & ~(LANES - 1)) | lane_of(earlier) | records.SEVERAL
     cell.writer = first if several else me

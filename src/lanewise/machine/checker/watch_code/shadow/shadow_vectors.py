@@ -150,6 +150,8 @@ class CellVector:
         """
         writer = self._get(ShadowPlane.WRITER)
         same_lane = lane_of(writer ^ me).equals(0) & ((writer | me) & records.COLLECTIVE).equals(0)
+        if writes:  # of several lanes that wrote the same, this one alone is not all
+            same_lane = same_lane & (writer & records.SEVERAL).equals(0)
         bad = self._unordered(written) & ~(self.is_own(written) & same_lane)
         if not writes:
             # Others may have accessed the cell by atomics before the last one.
