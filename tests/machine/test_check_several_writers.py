@@ -7,7 +7,7 @@ import lanewise as lw
 
 
 @lw.kernel
-def several_lanes(out: lw.Ptr[lw.i32], case: lw.Constexpr):
+def several_lanes(out: lw.Ptr[lw.i32], case: lw.Constexpr) -> None:
     lane = lw.thread_idx.x
     shared = lw.shared(lw.i32, 32)
     if case == "two write, all read":
@@ -62,7 +62,7 @@ def test_each_writer_counts(case: str) -> None:
 
 
 @lw.kernel
-def flag_of_several(x: lw.Ptr[lw.i32], found: lw.Ptr[lw.i32], out: lw.Ptr[lw.i32]):
+def flag_of_several(x: lw.Ptr[lw.i32], found: lw.Ptr[lw.i32], out: lw.Ptr[lw.i32]) -> None:
     lane = lw.thread_idx.x
     if x[lane] > 5:
         found[0] = 1
