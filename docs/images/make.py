@@ -341,6 +341,7 @@ def hierarchy() -> str:
 
 def main(folder: Path) -> None:
     """Write them all; the plot once there are figures to draw."""
+    folder.mkdir(parents=True, exist_ok=True)
     for name, (thing, options) in pictures().items():
         lw.draw.save(thing, folder / name, hover=False, **options)
     (folder / "stages.svg").write_text(stages())

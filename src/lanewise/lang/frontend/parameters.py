@@ -24,6 +24,7 @@ from lanewise.lang.trace.types import (
     TensorMapType,
     meant_format,
     parameter_type,
+    pred,
     register_kind,
     storage_bytes,
 )
@@ -166,9 +167,8 @@ def _read(
     if isinstance(kind, ArrayType):
         layout, kind = kind.layout, kind.pointer
     if isinstance(kind, Format) and kind not in SCALARS:
-        raise rewritten.error(
-            f"parameter {name}: {kind.name} is not a scalar type; lw.Ptr[lw.{kind.name}] is a pointer"
-        )
+        mend = "pass an lw.i32" if kind is pred else f"lw.Ptr[lw.{kind.name}] is a pointer"
+        raise rewritten.error(f"parameter {name}: {kind.name} is not a scalar type; {mend}")
     if kind is not Constexpr and not isinstance(kind, Ptr | Format | TensorMapType):
         raise rewritten.error(
             f"parameter {name}: {kind!r} is no type of the kernel language; {_written(kind)}"

@@ -131,9 +131,8 @@ class Ptr:
         """Return the type that an annotation names."""
         dtype, align = what if isinstance(what, tuple) and len(what) == 2 else (what, 0)
         if not isinstance(dtype, Format) or dtype in (pred, b1):
-            raise LanewiseError(
-                f"lw.Ptr[dtype] takes a format such as lw.f16, not {dtype!r}{written_as(dtype)}"
-            )
+            mend = "; lw.u8 holds truth values in memory" if dtype is pred else written_as(dtype)
+            raise LanewiseError(f"lw.Ptr[dtype] takes a format such as lw.f16, not {dtype!r}{mend}")
         align = align or storage_bytes(dtype)
         if not isinstance(align, int) or align < storage_bytes(dtype) or align & (align - 1):
             raise LanewiseError(
