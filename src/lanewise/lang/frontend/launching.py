@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from lanewise.launch import Configured
 
 _WARP = 32
+#: Floats of one size that are no other's words.
+_HALVES = {"f16", "bf16"}
 
 
 @record(frozen=True)
@@ -287,6 +289,17 @@ def _check_tensor_map(kernel: TraceableKernel, parameter: Parameter, value: Any)
     ):
         if wanted is not None and actual != wanted:
             raise KernelError(f"{what}: its {name} is {wanted!r}, and that of {value!r} is {actual!r}")
+    if {kind.dtype.name, tensor.element.name} == _HALVES:
+        raise KernelError(
+            f"{what}, and {value!r} is of {tensor.element.name}: the same bits are other numbers"
+        )
+    expected = prod(kind.box or ()) * storage_bytes(kind.dtype)
+    if kind.box is not None and tensor.element.elements == 1 and value.box_bytes != expected:
+        raise KernelError(
+            f"{what}: a copy brings {value.box_bytes} bytes by the element strides or the interleave of "
+            f"{value!r}, and its nbytes are {expected}; write the rank in place of the box, "
+            f"lw.TensorMap[lw.{dtype_name(kind.dtype)}, {kind.rank}], and the bytes where they are expected"
+        )
     return value
 
 

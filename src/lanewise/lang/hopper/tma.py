@@ -304,10 +304,10 @@ def _box_address(tensor: object, map: TensorMap, what: str) -> Address:
         view = tensor.view(what) if isinstance(tensor, Array) else tensor
         if view.space != "shared" or not isinstance(view.addresses, SwizzledAddresses):
             raise current().error(f"{what} lies in shared memory; {view} does not")
-        _require_box(view, map, what)
         pointer = view.addresses.linear_pointer()
         mode = byte_swizzle_mode(view.addresses.swizzle, view.dtype)
-        _require_swizzle(view, map, mode, what)
+        mode = _require_swizzle(view, map, mode, what)
+        _require_box(view, map, mode, what)
     else:
         pointer = _pointer(tensor, what)
     if pointer.space != "shared":
@@ -320,8 +320,11 @@ def _box_address(tensor: object, map: TensorMap, what: str) -> Address:
     return pointer.operand
 
 
-def _require_box(view: View, map: TensorMap, what: str) -> None:
-    """Raise an error unless a view has as many elements as the box, and the same order of them."""
+def _require_box(view: View, map: TensorMap, mode: SwizzleMode, what: str) -> None:
+    """Raise an error unless a view has as many elements as the box, and the same order of them.
+
+    Rows of a box that is narrower than its swizzle are as long as this is.
+    """
     box = map.kind.box
     if box is None:
         return
@@ -330,18 +333,34 @@ def _require_box(view: View, map: TensorMap, what: str) -> None:
             f"{what} has shape {view.shape}, {size(view.layout)} elements, and the box of {map} has {box}, "
             f"{prod(box)} elements: slice one stage of it, or change the box"
         )
-    if tuple(flatten((view.shape,))) == box:
-        wanted = suffix_product(box)
-        strides = zip(box, flatten((view.layout.stride,)), flatten((wanted,)), strict=True)
-        if any(stride != step for length, stride, step in strides if length > 1):
-            raise current().error(
-                f"{what}: TMA lays a box out with its last mode fastest, {box}:{wanted}; the array has "
-                f"{view.layout}"
-            )
+    swizzled = mode.row_bytes // storage_bytes(map.dtype) if view.addresses.swizzle is not None else 0
+    pitch = max(box[-1], swizzled)
+    wanted = flatten((suffix_product((*box[:-1], pitch)),))
+    shape = view.shape if isinstance(view.shape, tuple) else (view.shape,)
+    stride = view.layout.stride if isinstance(view.shape, tuple) else (view.layout.stride,)
+    if tuple(flatten((shape,))) == box:
+        shape, stride = box, tuple(flatten((stride,)))
+    elif tuple(size(view.layout[mode]) for mode in range(len(shape))) != box:
+        return  # a row of elements, say
+    if not all(_steps_evenly(*mode) for mode in zip(shape, stride, wanted, strict=True)):
+        raise current().error(
+            f"{what}: TMA lays a box out with its last mode fastest, {box}:{wanted}; the array has "
+            f"{view.layout}"
+        )
 
 
-def _require_swizzle(view: View, map: TensorMap, mode: SwizzleMode | None, what: str) -> None:
-    """Raise an error if an array is swizzled in another way than the map says."""
+def _steps_evenly(shape: Any, stride: Any, step: int) -> bool:
+    """Return whether neighbours along a mode, which may have modes of its own, are `step` elements apart."""
+    for length, own in zip(flatten((shape,)), flatten((stride,)), strict=True):
+        if length > 1 and own != step:
+            return False
+        step *= length
+    return True
+
+
+def _require_swizzle(view: View, map: TensorMap, mode: SwizzleMode | None, what: str) -> SwizzleMode:
+    """Return how an array is swizzled; an error if it is in another way than the map says, or than TMA does:
+    it swizzles addresses, and an array counts from its beginning."""
     if mode is None:
         raise current().error(
             f"{what}: TMA knows no swizzle {view.addresses.swizzle} of {dtype_name(view.dtype)}"
@@ -351,6 +370,14 @@ def _require_swizzle(view: View, map: TensorMap, mode: SwizzleMode | None, what:
             f'{what} has the swizzle "{mode.name}", and {map} the swizzle "{map.kind.swizzle}": they must '
             "agree"
         )
+    align = view.addresses.pointer.align
+    if view.addresses.swizzle is not None and align % mode.pattern_bytes:
+        raise current().error(
+            f"{what}: the {mode.name} swizzle repeats every {mode.pattern_bytes} bytes, and the array is "
+            f"known to be aligned to {align} only: lw.shared(…, align={mode.pattern_bytes}), or an offset= "
+            f"of lw.dynamic_shared that is a multiple of {mode.pattern_bytes}"
+        )
+    return mode
 
 
 def _pointer(given: object, what: str) -> Pointer:

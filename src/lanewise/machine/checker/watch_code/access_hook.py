@@ -46,6 +46,7 @@ from lanewise.machine.checker.watch_code.shadow.request_costs import count_costs
 from lanewise.machine.checker.watch_code.shadow.shadow_memory import (
     access_heap,
     access_local,
+    examine_wait,
     follow_initialised,
 )
 from lanewise.machine.checker.watch_code.shadow.shadow_vectors import (
@@ -303,6 +304,8 @@ def look_at_cells(access: Access, first: int) -> None:
     if not is_weak:
         if (access.origin == abi.GRID_BASE) & writes:
             arrive_at_grid(access.frame, access.site, first)
+        if (flags & Flag.PHASES != 0) & reads & (not writes) & (access.home is watch):
+            examine_wait(access)
         access_strongly(access)
     if follows_async():
         if writes:

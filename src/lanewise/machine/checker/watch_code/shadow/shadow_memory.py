@@ -14,6 +14,7 @@ from lanewise.machine.checker.records import MOST_ELEMENTS, Access, Flag
 from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.clocks.happens_before import (
     ORDERED,
+    UNORDERED,
     WEAKLY_ORDERED,
     lane_of,
     lanes_of,
@@ -353,6 +354,26 @@ def examine_write(access: Access, me: int, offset: int) -> None:
         return
     if check_after_reader(access, cell, me, offset, cell.read_epoch, reader, cell.read_lanes, is_last=True):
         check_warps_between(access, cell, me, offset)
+
+
+@compiled()
+def examine_wait(access: Access) -> None:
+    """Report lanes that wait at an mbarrier before they can know of a plain write there: its initialisation.
+
+    What they learn by the wait itself does not count: without an order they may see the words before it.
+    """
+    watch, not_weak = access.watch, records.STRONG | records.STRONG_IN_BLOCK | records.ASYNC_PROXY
+    for lane in set_bits(access.active):
+        offset = access.offsets[lane]
+        cell = cell_of(access, offset)
+        writer, epoch = cell.writer, cell.write_epoch & records.EPOCHS
+        if writer & not_weak != 0:  # an arrival has replaced it
+            earlier = cell.earlier_reader
+            epoch = cell.earlier_epoch & records.EPOCHS if earlier & records.REPLACED_WRITE != 0 else 0
+            writer = earlier & ~records.REPLACED_WRITE
+        me = access.who | lane
+        if epoch > watch.shared_floor and ordered(watch, epoch, writer, lanes_of(writer), me) == UNORDERED:
+            suspect_access(access, me, offset, Suspicion.AFTER_WRITE, epoch, writer)
 
 
 # putting accesses on record ---------------------------------------------------------------------------------
