@@ -205,6 +205,34 @@ def test_cublaslt_with_epilogues_in_both_orders(device: Device, by_rows: bool, e
     assert np.abs(got - wanted).max() < 0.02
 
 
+@pytest.mark.parametrize("alpha", [1.0, 0.5, 0.1, 1.5, -3.0])
+def test_cublaslt_scales_integers_as_floats_and_keeps_the_largest(device: Device, alpha: float) -> None:
+    rng = np.random.default_rng(3)
+    size, integers, sums, mode = 16, 3, 72, 2
+    a, b = (rng.integers(-9, 9, (size, size)).astype(np.int8) for _ in range(2))
+    out, c = np.zeros(size * size, np.int8), device.c
+    at = [device.put(each) for each in (a.T.copy(), b.T.copy(), out)]
+    product, layout, words = ctypes.c_uint64(), ctypes.c_uint64(), [ctypes.c_uint64(size)] * 3
+    assert c.cublasLtMatmulDescCreate(ctypes.byref(product), sums, F32) == 0
+    assert c.cublasLtMatrixLayoutCreate(ctypes.byref(layout), integers, *words) == 0
+    factors = [ctypes.byref(ctypes.c_float(each)) for each in (alpha, 0.0)]
+
+    def multiply() -> int:
+        status: int = c.cublasLtMatmul(
+            device.blas, product, factors[0], at[0], layout, at[1], layout, factors[1], at[2], layout, at[2],
+            layout, None, None, ctypes.c_size_t(0), None,
+        )  # fmt: skip
+        return status
+
+    assert multiply() == 0
+    sums_of_products = a.astype(np.float32) @ b.astype(np.float32)
+    wanted = np.clip(np.rint(sums_of_products * np.float32(alpha)), -128, 127)
+    assert (wanted == device.get(at[2], out).reshape(size, size).T).all()
+    by_rows = ctypes.c_int32(3)  # a vector of alpha
+    assert c.cublasLtMatmulDescSetAttribute(product, mode, ctypes.byref(by_rows), ctypes.c_size_t(4)) == 0
+    assert multiply() == 15
+
+
 def test_vectors(device: Device) -> None:
     rng = np.random.default_rng(3)
     x, y, a = (rng.standard_normal(each).astype(np.float32) for each in (30, 30, (6, 10)))

@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import struct
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -238,6 +239,22 @@ def test_copies_do_not_reach_beyond_an_allocation() -> None:
         driver.cuMemsetD8_v2(place, 1, 101)
     with pytest.raises(DriverError, match="the address of no memory"):
         driver.cuMemcpyDtoH_v2(0, place, 8)
+
+
+def test_copies_of_memory_that_was_freed_are_refused() -> None:
+    driver, host = driver_of(), np.zeros(64, np.uint8)
+    place, freed = driver.cuMemAlloc_v2(64), driver.cuMemAlloc_v2(64)
+    driver.cuMemFree_v2(freed)
+    calls: list[Callable[[], object]] = [
+        lambda: driver.cuMemcpyHtoD_v2(freed, host.ctypes.data, 64),
+        lambda: driver.cuMemcpyDtoH_v2(host.ctypes.data, freed, 64),
+        lambda: driver.cuMemcpyDtoD_v2(place, freed, 64),
+        lambda: driver.cuMemcpyHtoDAsync_v2(freed, host.ctypes.data, 64, 0),
+        lambda: driver.cuMemcpyHtoD_v2(host.ctypes.data, host.ctypes.data, 64),
+    ]
+    for call in calls:
+        with pytest.raises(DriverError, match="lies in no memory of the device"):
+            call()
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])

@@ -52,6 +52,23 @@ def test_what_is_computed_from_a_device_tensor_is_on_the_device(gpu: VirtualGPU)
     assert not (torch.ones(3) + 1).is_cuda
 
 
+def test_what_is_written_in_place_stays_where_it_is(gpu: VirtualGPU) -> None:
+    there = torch.arange(4.0, device="cuda")
+    here, rows = torch.zeros(4), torch.zeros(2, 4)
+    assert not here.copy_(there).is_cuda and here.numpy().tolist() == [0, 1, 2, 3]
+    rows[1].copy_(there)
+    assert not rows.is_cuda and rows.sum() == 6
+    torch._foreach_copy_([rows[0]], [there])
+    assert not rows.is_cuda and rows.sum() == 12
+    model = torch.nn.Linear(2, 2)
+    model.load_state_dict(torch.nn.Linear(2, 2).cuda().state_dict())
+    assert not model.weight.is_cuda and model(torch.ones(1, 2)).shape == (1, 2)
+    assert there.copy_(torch.ones(4)).is_cuda
+    with pytest.raises(RuntimeError, match="at least two devices"):
+        torch.zeros(4) * torch.tensor(2.0, device="cuda")
+    assert (there * torch.tensor(2.0)).is_cuda
+
+
 @pytest.mark.parametrize("accelerator", [None, "cuda"], ids=["for CPUs", "for CUDA"])
 def test_compilers_compute_shapes_without_memory(
     accelerator: str | None, gpu: VirtualGPU, monkeypatch: pytest.MonkeyPatch

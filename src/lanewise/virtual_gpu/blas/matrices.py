@@ -1,6 +1,8 @@
 """Matrices and vectors in memory as arrays, and what cuBLAS computes with them."""
 
 import ctypes
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -55,9 +57,19 @@ def sum_type(number: int) -> str:
 
 def scalar(driver: Driver, address: int, type: str) -> float:
     """Return alpha or beta, which lies in memory of the host or of the device."""
+    if not address:
+        raise DriverError(Result.INVALID_VALUE, "alpha or beta is a null pointer")
     kind = np.dtype(_SCALARS[type])
     place = driver.memory.host_address(address)
     return float(np.frombuffer(ctypes.string_at(place, kind.itemsize), kind)[0])
+
+
+def factor(driver: Driver, address: int, type: str) -> Callable[[], float]:
+    """Return what gives alpha or beta: read now from memory of the host, on the device when work is done."""
+    value = scalar(driver, address, type)
+    if driver.memory.find(address) is None:
+        return lambda: value
+    return partial(scalar, driver, address, type)
 
 
 class Place(NamedTuple):
@@ -109,8 +121,9 @@ def strided(
             Result.ILLEGAL_ADDRESS,
             f"{name} at {address:#x} has {size} bytes, {beyond} too many for its memory",
         )
-    flat = driver.memory.range(address, size).view(type)
-    return np.lib.stride_tricks.as_strided(flat, shape, [stride * type.itemsize for stride in strides])
+    words = driver.memory.range(address, size).view(f"u{type.itemsize}")  # NumPy strides its own types alone
+    steps = [stride * type.itemsize for stride in strides]
+    return np.lib.stride_tricks.as_strided(words, shape, steps).view(type)
 
 
 class Product(NamedTuple):
@@ -127,6 +140,8 @@ class Product(NamedTuple):
     beta: float
     bias: Array | None = None
     activation: str | None = None
+    #: The type of alpha and beta, if it is not that of the sums.
+    scale: str = ""
 
 
 def multiply(driver: Driver, product: Product) -> None:
@@ -142,7 +157,11 @@ def multiply(driver: Driver, product: Product) -> None:
         return
     on_tensor_cores = left.dtype.itemsize < 4 or product.sums == "tf32"
     sums = _sums(driver, product.sums, left, right) if on_tensor_cores else left @ right
-    out[...] = _finished(product, sums, residual).astype(out.dtype)
+    result = _finished(product, sums, residual)
+    if out.dtype.kind == "i":  # rounded to nearest even, and at most the largest
+        limits = np.iinfo(out.dtype)
+        result = np.clip(np.rint(result), limits.min, limits.max)
+    out[...] = result.astype(out.dtype)
 
 
 def _sums(driver: Driver, type: str, left: Array, right: Array) -> Array:
@@ -160,7 +179,8 @@ def _sums(driver: Driver, type: str, left: Array, right: Array) -> Array:
 
 def _finished(product: Product, sums: Array, residual: Array | None) -> Array:
     """Return what follows the sums: factors, bias and activation, in float for sums of fewer bits."""
-    kind = np.float32 if product.sums == "f16" else sums.dtype.type
+    scaled = product.sums == "f16" or (product.sums, product.scale) == ("i32", "f32")
+    kind = np.float32 if scaled else sums.dtype.type
     result: Array = sums.astype(kind) * kind(product.alpha)
     if residual is not None:
         result = result + residual.astype(kind) * kind(product.beta)

@@ -13,9 +13,9 @@ from lanewise.virtual_gpu.blas.matrices import (
     Place,
     Product,
     element_type,
+    factor,
     multiply,
     note_product,
-    scalar,
     strided,
     sum_type,
 )
@@ -75,13 +75,14 @@ class ProductCalls:
         for name in ("transpose_a", "transpose_b"):
             if call[name] not in (0, 1, 2):
                 raise DriverError(Result.INVALID_VALUE, f"{name} is {call[name]}, not CUBLAS_OP_N, _T or _C")
-        alpha, beta = scalar(self.driver, call["alpha"], sums), scalar(self.driver, call["beta"], sums)
+        factors = [factor(self.driver, call[name], sums) for name in ("alpha", "beta")]
         if sums == "f32" and own.math_mode in _TF32_MODES and call["type_a"] == 0:
             sums = "tf32"
         type_a, type_b, type_c = (element_type(call[name]) for name in ("type_a", "type_b", "type_c"))
         a_is_turned, b_is_turned = bool(call["transpose_a"]), bool(call["transpose_b"])
 
         def work() -> None:
+            alpha, beta = (each() for each in factors)
             for a, b, c in batch:
                 places = (
                     Place(a, type_a, *((k, m) if a_is_turned else (m, k)), call["lda"]),
@@ -127,6 +128,8 @@ class ProductCalls:
 _RESULT_BYTES, _WORKSPACE_AT, _STATE_AT, _WAVES_AT = 104, 64, 72, 76
 #: Bits of an epilogue (cublasLtEpilogue_t) and the only ones that are supported.
 _RELU, _BIAS, _GELU = 2, 4, 32
+#: Where alpha and beta may lie: on the host or on the device (cublasLtPointerMode_t).
+_SCALAR_MODES = (0, 1)
 _EPILOGUES = (1, _RELU, _BIAS, _GELU, _RELU | _BIAS, _GELU | _BIAS)
 _ROW_ORDER = 1
 #: The version that cublasLtGetVersion and cublasGetVersion answer.
@@ -312,14 +315,20 @@ class LightCalls(ProductCalls):
             )
         sums = sum_type(described[ProductAttribute.COMPUTE])
         scales = {0: "f32", 1: "f64", 2: "f16", 10: "i32"}[described[ProductAttribute.SCALE_TYPE]]
-        factors = scalar(self.driver, alpha, scales), scalar(self.driver, beta, scales)
+        if described.get(ProductAttribute.POINTER_MODE, 0) not in _SCALAR_MODES:
+            raise DriverError(
+                Result.NOT_SUPPORTED, "a vector of alpha (ALPHA_DEVICE_VECTOR) is not supported"
+            )
+        factors = [factor(self.driver, address, scales) for address in (alpha, beta)]
 
         def work() -> None:
+            alpha_now, beta_now = (each() for each in factors)
             for number in range(counts[0]):
                 places = [
                     layout.place(at, number) for layout, at in zip(layouts, (a, b, c or d, d), strict=True)
                 ]
-                made = self._product(described, layouts, places, sums, factors)
+                made = self._product(described, layouts, places, sums, (alpha_now, beta_now))
+                made = made._replace(scale=scales)
                 multiply(self.driver, made)
                 note_product(self.driver, "cublasLtMatmul", stream, [made.a, made.b], made.d)
 

@@ -213,7 +213,25 @@ class MemoryCalls(StreamCalls):
         """Copy bytes; both addresses are those of the device or of the host."""
         self._copy(target, source, bytes, DEFAULT, is_async=False)
 
-    cuMemcpyHtoD_v2 = cuMemcpyDtoH_v2 = cuMemcpyDtoD_v2 = cuMemcpy
+    def cuMemcpyHtoD_v2(self, target: U64, source: U64, bytes: U64) -> None:
+        """Copy bytes to memory of the device."""
+        self.require_on_device(bytes, target)
+        self.cuMemcpy(target, source, bytes)
+
+    def cuMemcpyDtoH_v2(self, target: U64, source: U64, bytes: U64) -> None:
+        """Copy bytes from memory of the device."""
+        self.require_on_device(bytes, source)
+        self.cuMemcpy(target, source, bytes)
+
+    def cuMemcpyDtoD_v2(self, target: U64, source: U64, bytes: U64) -> None:
+        """Copy bytes from one place on the device to another."""
+        self.require_on_device(bytes, target, source)
+        self.cuMemcpy(target, source, bytes)
+
+    def require_on_device(self, bytes: int, *addresses: int) -> None:
+        """Raise an error if bytes lie in no memory of the device, because it was freed, say."""
+        for address in addresses if bytes else ():
+            self._at(address)
 
     def _fill(self, address: int, value: int, count: int, size: int, stream: int = DEFAULT) -> None:
         """Write a number of some bytes again and again."""

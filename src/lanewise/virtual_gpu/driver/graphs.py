@@ -284,7 +284,20 @@ class GraphCalls(LaunchCalls):
         used = self._used_by(stream)
         self.enqueue(stream, NodeKind.MEMCPY, lambda: self._copy(target, source, bytes, used, is_async=True))
 
-    cuMemcpyHtoDAsync_v2 = cuMemcpyDtoHAsync_v2 = cuMemcpyDtoDAsync_v2 = cuMemcpyAsync
+    def cuMemcpyHtoDAsync_v2(self, target: U64, source: U64, bytes: U64, stream: Handle) -> None:
+        """Copy bytes to memory of the device, or keep the copy."""
+        self.require_on_device(bytes, target)
+        self.cuMemcpyAsync(target, source, bytes, stream)
+
+    def cuMemcpyDtoHAsync_v2(self, target: U64, source: U64, bytes: U64, stream: Handle) -> None:
+        """Copy bytes from memory of the device, or keep the copy."""
+        self.require_on_device(bytes, source)
+        self.cuMemcpyAsync(target, source, bytes, stream)
+
+    def cuMemcpyDtoDAsync_v2(self, target: U64, source: U64, bytes: U64, stream: Handle) -> None:
+        """Copy bytes from one place on the device to another, or keep the copy."""
+        self.require_on_device(bytes, target, source)
+        self.cuMemcpyAsync(target, source, bytes, stream)
 
     def cuMemcpy2DAsync_v2(self, record: Pointer, stream: Handle) -> None:
         """Copy a rectangle, or keep the copy as its record is now."""

@@ -274,10 +274,13 @@ class DeviceMode(TorchFunctionMode):
             self._require_same_device(operands)
         by_operands = asked is None and any(operand in self.storages for operand in operands)
         on_device = by_operands or _is_cuda(asked)
+        # What is written in place, as by copy_, stays where it is.
+        on_host = [operand for operand in operands if operand not in self.storages] if by_operands else []
         result = _computed(func, args, kwargs, on_device)
         if on_device:
             for tensor in tensors_among(result):
-                self.storages.add(tensor)
+                if not any(tensor is operand for operand in on_host):
+                    self.storages.add(tensor)
             if self.storages.recording is not None:
                 self.storages.recording.add_operator(func, args, kwargs, result)
             if self.storages.checks is not None:
@@ -285,8 +288,9 @@ class DeviceMode(TorchFunctionMode):
         return result
 
     def _require_same_device(self, operands: list[torch.Tensor]) -> None:
-        """Raise torch's error if operands are on the device and in host memory; numbers may be in either."""
-        on_device = [operand in self.storages for operand in operands if operand.ndim]
+        """Raise torch's error if operands are on the device and in host memory, where only numbers may be."""
+        places = [(operand in self.storages, operand.ndim) for operand in operands]
+        on_device = [is_there for is_there, axes in places if axes or is_there]
         if any(on_device) and not all(on_device):
             raise RuntimeError(
                 "Expected all tensors to be on the same device, but found at least two devices, cuda:0 "
