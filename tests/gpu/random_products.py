@@ -248,6 +248,11 @@ def _int8_keywords(of: Draw, call: Call, out_type: str, m: int, n: int) -> None:
     """Draw what products of int8 take: nothing with int32; scales and an epilogue with floats."""
     if out_type == "int32":
         return
+    if of.often(0.15):  # without scales
+        call.keywords["activation"] = "relu"
+        if of.often(0.7):
+            del call.keywords["activation"]
+        return
     call.keywords["scale_a"] = of.one_of(
         1e-3, of.torch.full((), 1e-3, device=of.device), _factors(of, (m,), 1e-3), _factors(of, (m, 1), 1e-3)
     )

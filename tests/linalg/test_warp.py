@@ -36,6 +36,9 @@ def case(arch: str, dtype: Any, sizes: tuple[int, ...], tile: tuple[int, int, in
 CASES = {
     "f16 on Ampere": case("sm_80", np.float16, (100, 72, 72), (64, 64, 32)),
     "f16 on Turing": case("sm_75", np.float16, (100, 72, 72), (64, 64, 32), turn_b=True),
+    "gelu on Turing": case(
+        "sm_75", np.float16, (40, 24, 40), (64, 64, 32), bias="row", activation="gelu", out_dtype="f32"
+    ),
     "s8 on Turing": case("sm_75", np.int8, (70, 72, 80), (64, 64, 64), turn_b=True, out_dtype="s32"),
     "odd bf16": case("sm_86", BF16, (101, 73, 71), (64, 64, 32)),
     "both turned": case("sm_86", BF16, (64, 72, 40), (64, 64, 32), turn_a=True, turn_b=True),
@@ -51,6 +54,9 @@ CASES = {
     "e4m3 on Ada": case("sm_89", E4M3, (40, 80, 48), (64, 64, 64), turn_b=True, out_dtype="bf16"),
     "e4m3 out": case("sm_120a", E4M3, (40, 81, 48), (64, 64, 64), out_dtype="e4m3"),
     "f16 sums": case("sm_80", np.float16, (40, 24, 40), (64, 64, 32), accumulate="f16"),
+    "f16 sums as bf16": case(
+        "sm_80", np.float16, (40, 24, 40), (64, 64, 32), accumulate="f16", out_dtype="bf16"
+    ),
     "bias and gelu": case("sm_80", BF16, (40, 24, 40), (64, 64, 32), bias="row", activation="gelu"),
     "everything": case(
         "sm_80", BF16, (40, 25, 40), (64, 64, 32), bias="column", activation="silu", residual=True, alpha=0.5,

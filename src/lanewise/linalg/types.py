@@ -58,6 +58,8 @@ _OF_OPERANDS: dict[str, Iterable[str]] = {
     "a": PRODUCTS, "b": PRODUCTS, "out": _RESULTS, "bias": ADDED, "residual": ADDED,
     "w": QUANTIZED, **dict.fromkeys("qkv", ("f16", "bf16")),
 }  # fmt: skip
+#: The arch since which an instruction rounds f32 to a format of results; all archs round to the others.
+ROUNDED_SINCE = {"bf16": 80, "e4m3": 89}
 #: Formats of arrays that products take or give.
 TAKEN = tuple(dict.fromkeys((*PRODUCTS, *_RESULTS, "ue8m0")))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from lanewise.formats import Format, bf16, f16, f32, f64
 from lanewise.lang.trace.builder import current
+from lanewise.lang.trace.convert import bitcast
 from lanewise.lang.trace.operators import (
     NARROW,
     absolute,
@@ -26,6 +27,8 @@ from lanewise.lang.trace.traced import Traced, describe, is_number, plain_number
 from lanewise.lang.trace.types import PAIRS, dtype_name, i32, is_float, is_int, pred, u32
 
 _LOG2_E = math.log2(math.e)
+#: The bits of the NaN that arithmetic of f32 returns.
+_NAN = 0x7FFFFFFF
 
 
 def _float(name: str, x: object, *dtypes: Format) -> Scalar:
@@ -160,7 +163,7 @@ def _extreme(name: str, values: tuple[Any, ...], nan: bool) -> object:
             raise current().error(f"lw.{name} compares numbers, not {describe(a)}")
         if dtype in NARROW:
             refuse_dtype(name, dtype, "convert it first, as in x.to(lw.i32)")
-        if dtype in (f16, bf16) or dtype in PAIRS or nan:
+        if dtype in (f16, bf16) or dtype in PAIRS or (nan and not current().lacks(80)):
             current().need(f"{name} of 16-bit floats, or with NaN", 80, "7.0")
         if nan and not (is_float(dtype) or dtype in PAIRS):
             raise current().error(f"nan=True is for floats, not {dtype_name(dtype)}")
@@ -169,9 +172,13 @@ def _extreme(name: str, values: tuple[Any, ...], nan: bool) -> object:
                 f"nan=True is for f32 and 16-bit floats: PTX has no {name}.NaN.f64; "
                 f"lw.where(lw.isnan(x), x, lw.{name}(x, y)) does the same"
             )
-        opcode = f"{name}{'.NaN' if nan else ''}.{dtype.name}"
+        selects_nan = nan and current().lacks(80)
+        opcode = f"{name}{'.NaN' if nan and not selects_nan else ''}.{dtype.name}"
         nonnegative = a.nonnegative and b.nonnegative if name == "min" else a.nonnegative or b.nonnegative
         extreme = compute(dtype, opcode, a.operand, b.operand, nonnegative=nonnegative)
+        if selects_nan:
+            is_nan = compute(pred, "setp.nan.f32", a.operand, b.operand)
+            extreme = where(is_nan, bitcast(literal(_NAN, u32), f32), extreme)
     return extreme
 
 

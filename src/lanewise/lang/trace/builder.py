@@ -267,12 +267,16 @@ class Builder:
 
     # needs and errors -----------------------------------------------------------------------------------
 
+    def lacks(self, arch: int) -> bool:
+        """Return whether the kernel is traced for an arch before this one."""
+        return self.arch is not None and arch_number(self.arch) < arch
+
     def need(self, what: str, arch: int, version: str) -> None:
         """Note that an instruction needs at least this arch and PTX version.
 
         It raises an error if the arch is lower.
         """
-        if self.arch is not None and arch_number(self.arch) < arch:
+        if self.lacks(arch):
             raise self.error(f"{what} needs sm_{arch}; the kernel is traced for {self.arch}")
         self.minimum_arch = max(self.minimum_arch, arch)
         self.needs[what] = version

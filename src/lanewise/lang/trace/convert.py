@@ -40,11 +40,17 @@ from lanewise.lang.trace.types import (
 _ROUNDINGS = ("rn", "rz", "rm", "rp", "rna")
 #: Bits of an integer up to which f32 has each one.
 _EXACT_IN_F32 = 16
+#: Floats that `saturate` clamps to 0 … 1.
+_CLAMPED = (f16, bf16, tf32, f32, f64)
 _WITH_SMALL_FLOATS = frozenset((*SMALL_FLOATS, *SMALL_PAIRS))
 
 
 def convert(value: Scalar, dtype: Format, rounding: str = "", saturate: bool = False) -> Scalar:
-    """Return a value in another dtype. To a float it rounds to nearest even; to an integer, towards zero."""
+    """Return a value in another dtype. To a float it rounds to nearest even; to an integer, towards zero.
+
+    With `saturate` floats are clamped to 0 … 1, as PTX's .sat does it, fp8 and smaller ones to their largest
+    number, and integers to the other's range.
+    """
     if not isinstance(dtype, Format):
         raise current().error(f".to() takes a dtype such as lw.f32, not {dtype!r}")
     if rounding and rounding not in _ROUNDINGS:
@@ -52,7 +58,7 @@ def convert(value: Scalar, dtype: Format, rounding: str = "", saturate: bool = F
     if rounding == "rna" and dtype is not tf32:
         raise current().error(f"rounding='rna' is for tf32; to {dtype_name(dtype)} it is rn, rz, rm or rp")
     source = value.dtype
-    if source == dtype:
+    if source == dtype and not (saturate and dtype in _CLAMPED):
         return value
     if not _WITH_SMALL_FLOATS.isdisjoint((dtype, source)):
         return _small_float(value, dtype, rounding, saturate)
@@ -68,7 +74,7 @@ def convert(value: Scalar, dtype: Format, rounding: str = "", saturate: bool = F
     if dtype is tf32 and source is f32:
         how = rounding or "rna"
         current().need("cvt to tf32", 80 if how == "rna" else 90, "7.0" if how == "rna" else "7.8")
-        return compute(dtype, f"cvt.{how}.tf32.f32", value.operand)
+        return compute(dtype, f"cvt.{how}.tf32.f32", convert(value, f32, saturate=saturate).operand)
     if source is tf32:
         return convert(bitcast(value, f32), dtype, rounding, saturate)
     if is_float(source) and is_float(dtype):
@@ -81,6 +87,10 @@ def convert(value: Scalar, dtype: Format, rounding: str = "", saturate: bool = F
             raise current().error(f"to an integer, rounding is rn, rz, rm or rp, not {rounding}")
         return compute(dtype, f"cvt.{towards}.{dtype.name}.{source.name}", value.operand)
     if is_int(source) and is_float(dtype):
+        if saturate:
+            raise current().error(
+                "saturate=True clamps floats to 0 … 1 or to an integer's range: take lw.min and lw.max"
+            )
         if dtype is bf16:
             return _integer_to_bf16(value, rounding)
         return compute(dtype, f"cvt.{rounding or 'rn'}.{dtype.name}.{source.name}", value.operand)
@@ -149,16 +159,16 @@ def _float(value: Scalar, dtype: Format, rounding: str, saturate: bool) -> Scala
     if source is bf16:  # its bits are the upper half of f32's: exact, and on every arch
         zero = builder.define("mov.b16", "b16", "0")
         wide = Scalar(f32, builder.define("mov.b32", "f32", (zero, value.operand)))
-        return wide if dtype is f32 else _float(wide, dtype, rounding, saturate)
+        return convert(wide, dtype, rounding, saturate)
     if dtype is bf16:
-        if source is not f32:
+        if source is f64:
             raise builder.error(
-                f"{source.name} does not convert to bf16 at once: x.to(lw.f32).to(lw.bf16)"
-                + (", rounding twice" if source is f64 else "")
+                "f64 does not convert to bf16 at once: x.to(lw.f32).to(lw.bf16), rounding twice"
             )
+        wide = convert(value, f32, saturate=saturate)  # exact
         builder.need("cvt to bf16", 80, "7.0")
-        return compute(dtype, f"cvt.{rounding or 'rn'}.bf16.f32", value.operand)
-    if dtype.bits > source.bits:
+        return compute(dtype, f"cvt.{rounding or 'rn'}.bf16.f32", wide.operand)
+    if dtype.bits >= source.bits:
         return compute(dtype, f"cvt{sat}.{dtype.name}.{source.name}", value.operand)
     return compute(dtype, f"cvt.{rounding or 'rn'}{sat}.{dtype.name}.{source.name}", value.operand)
 

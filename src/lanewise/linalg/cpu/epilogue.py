@@ -45,9 +45,14 @@ def finished(request: Request, problem: Problem, total: AnyArray) -> AnyArray:
 
 
 def rounded(values: AnyArray, fmt: Format) -> AnyArray:
-    """Return sums in the format of the result; e4m3 becomes the largest number where a sum is larger."""
+    """Return sums in the format of the result; e4m3 becomes the largest number where a sum is larger.
+
+    Integers become f32 before, as in an epilogue.
+    """
     if values.dtype == fmt.dtype:
         return values
+    if values.dtype.kind == "i":
+        values = values.astype(np.float32)
     if fmt == e4m3:
         return fmt.array(np.asarray(values, np.float64), saturate=True)
     with np.errstate(all="ignore"):

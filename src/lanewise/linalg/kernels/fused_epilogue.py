@@ -220,5 +220,5 @@ def finished(epilogue, given, value, of_row, of_column, residual, at, dtype):
 
 
 def rounded(value, dtype: Format) -> Scalar:
-    """Return a finished value in the format of the result."""
-    return value if value.dtype == dtype else value.to(dtype)
+    """Return a finished value, or a sum, in the format of the result: by way of f32, unless it has it."""
+    return value if value.dtype == dtype else value.to(f32).to(dtype)

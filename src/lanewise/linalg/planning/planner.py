@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from lanewise.errors import LanewiseError
+from lanewise.isa.archs import arch_number
 from lanewise.linalg.kernels.family import family_of
 from lanewise.linalg.operand_copies import as_loaded, with_copies
 from lanewise.linalg.orientation import oriented
@@ -24,6 +25,7 @@ from lanewise.linalg.planning.gpus import GPUS, Gpu
 from lanewise.linalg.planning.measured import measured_plan
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.sum_order import element_bytes, instruction_of, multiplied_as, plane_products, planes_of
+from lanewise.linalg.types import ROUNDED_SINCE
 
 if TYPE_CHECKING:
     from lanewise.linalg.planning.candidates import Ranked
@@ -212,6 +214,13 @@ def _family(problem: Problem, arch: str) -> str:
 def require_possible(problem: Problem, plan: Plan) -> None:
     """Raise an error if an arch has no instruction for a problem, or a plan does not fit it."""
     instruction_of(problem, plan)
+    result = problem.out.dtype
+    since = ROUNDED_SINCE.get(result.name, 0)
+    if arch_number(plan.arch) < since:
+        raise LanewiseError(
+            f"{plan.arch} has no instruction that rounds to {result.dtype_name}, which sm_{since} and later "
+            "ones have: pass out_dtype= of another type"
+        )
     step = plan.tile[2]
     steps = -(-problem.k // step) if step else 0
     parts = plan.split * plan.groups

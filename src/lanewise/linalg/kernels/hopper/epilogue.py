@@ -42,11 +42,10 @@ def staged_results(traits: Traits, boxes: bool = False) -> Any:
 @lw.device
 def pair(low, high, dtype):
     """Return two finished values as neighbours in the result's format: in one register, or as both."""
-    if low.dtype == f16 and dtype != f16:
-        low, high = low.to(f32), high.to(f32)
+    if low.dtype == dtype:
+        return lw.pack(low, high) if dtype == f16 else (low, high)
+    low, high = low.to(f32), high.to(f32)
     if dtype in (f16, bf16):
-        if low.dtype == dtype:
-            return lw.pack(low, high)
         return lw.pack(low, high, dtype)
     if dtype in (e4m3, e5m2):
         text = f"cvt.rn.satfinite.{dtype.name}x2.f32 {{d}}, {{high}}, {{low}};"
