@@ -65,6 +65,16 @@ def _any_on_gpu(arguments: tuple[object, ...]) -> bool:
     )
 
 
+def arch_of_arrays(arguments: tuple[object, ...]) -> str | None:
+    """Return the arch of the GPU on which arrays lie, if a kernel has to be traced for it by name: one that
+    is older than those that kernels are traced for otherwise."""
+    if not _any_on_gpu(arguments):
+        return None
+    from lanewise.gpu.launching import early_arch
+
+    return early_arch(arguments)
+
+
 def _three(what: str, given: object) -> tuple[int, int, int]:
     parts = tuple(given) if isinstance(given, tuple | list) else (given,)
     if not 1 <= len(parts) <= 3:

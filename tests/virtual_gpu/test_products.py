@@ -54,17 +54,58 @@ with lw.virtual_gpu("H200") as gpu:
     assert {launch.stream for launch in gpu.launches} == {0, stream}, gpu.launches
     print(len(gpu.launches) >= 14)
 """
+ONE_AFTER_THE_OTHER = """
+@lw.kernel
+def doubled(x: lw.Ptr[lw.f32], out: lw.Ptr[lw.f32]):
+    i = lw.thread_idx.x
+    out[i] = lw.max(x[i] * 2, 0.0, nan=True)
+
+rng = np.random.default_rng(int(sys.argv[1]))
+a, b = (rng.standard_normal((48, 48)).astype(np.float16) for _ in range(2))
+x = rng.standard_normal(32).astype(np.float32)
+archs = {"H200": "sm_90a", "A100": "sm_80", "T4": "sm_75", "B200": "sm_100a"}
+for name in [*archs, "H200"]:
+    with lw.virtual_gpu(name) as gpu:
+        wanted = lw.matmul(a, b, activation="gelu", arch=archs[name])
+        out, of_a, of_b = (OnDevice(gpu.driver, each) for each in (np.zeros_like(wanted), a, b))
+        of_x, of_result = OnDevice(gpu.driver, x), OnDevice(gpu.driver, np.zeros_like(x))
+        for _ in range(20):
+            lw.matmul(of_a, of_b, out=out, activation="gelu")
+            doubled[1, 32](of_x, of_result)
+        is_doubled = (of_result.read() == np.maximum(x * 2, 0)).all()
+        print(name, out.read().tobytes() == wanted.tobytes(), is_doubled)
+        assert len(gpu.launches) == 40
+print(True)
+"""
+
+OFTEN = """
+import torch
+
+rng = np.random.default_rng(int(sys.argv[1]))
+a, b = (rng.standard_normal((48, 48)).astype(np.float16) for _ in range(2))
+for name, arch in (("H200", "sm_90a"), ("A100", "sm_80")):
+    wanted = lw.matmul(a, b, arch=arch)
+    with lw.virtual_gpu(name) as gpu:
+        there = [torch.tensor(each).cuda() for each in (a, b)]
+        same = [lw.matmul(*there).cpu().numpy().tobytes() == wanted.tobytes() for _ in range(20)]
+    print(name, all(same))
+print(True)
+"""
 #: What a script prints, beside whether there were as many launches.
 SCRIPTS = {
     PRODUCTS: [f"{name} True" for name in ("float16", "float64", "int8") for _ in range(3)],
     ATTENTION: ["attention True"] * 14,
+    ONE_AFTER_THE_OTHER: [f"{name} True True" for name in ("H200", "A100", "T4", "B200", "H200")],
+    OFTEN: ["H200 True", "A100 True"],
 }
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the driver's library is for Linux")
 @sampled(2)
-@pytest.mark.parametrize("script", SCRIPTS, ids=["products", "attention"])
+@pytest.mark.parametrize("script", SCRIPTS, ids=["products", "attention", "one after the other", "often"])
 def test_products_on_a_virtual_gpu_have_the_bits_of_the_cpu(script: str, tmp_path: Path) -> None:
+    if script is OFTEN:
+        pytest.importorskip("torch")
     path = tmp_path / "products.py"
     path.write_text(ON_DEVICE + script)
     command = [sys.executable, str(path), "1"]

@@ -13,9 +13,12 @@ from pathlib import Path
 
 from lanewise.gpu import driver as cuda
 from lanewise.gpu.driver import Driver, GpuError
+from lanewise.isa import arch_number
 
 #: Numbers of attributes (CUdevice_attribute).
 _MULTIPROCESSORS, _MAJOR, _MINOR, _MOST_SHARED = 16, 75, 76, 97
+#: The lowest arch that kernels of the language are traced for, unless one is named.
+_TRACED_FOR = 80
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,11 @@ class Device:
     #: The newest CUDA release that the driver supports, and the driver's own release where it can be read.
     cuda: str
     driver: str = ""
+
+    @property
+    def early_arch(self) -> str | None:
+        """The arch, if it is older than sm_80, the lowest that kernels of the language are traced for."""
+        return self.arch if arch_number(self.arch) < _TRACED_FOR else None
 
     def __str__(self) -> str:
         release = f", driver {self.driver}" if self.driver else ""

@@ -74,6 +74,16 @@ def launch(
     return _plan(kernel, shape, titles, locations)
 
 
+def early_arch(arguments: tuple[object, ...]) -> str | None:
+    """Return the arch of the GPU on which arrays lie, if it is older than sm_80."""
+    for value in map(_memory_of, arguments):
+        library = library_of(value)
+        where = locate(value, 0) if library is not None else None
+        if where is not None and where.on_gpu:
+            return context(where.ordinal or 0).device.early_arch
+    return context(0).device.early_arch
+
+
 def _memory_of(value: object) -> object:
     """The array of a texture, surface or tensor map; any other argument as it is."""
     return value.array if isinstance(value, ArrayArgument) else value

@@ -95,6 +95,13 @@ class Loaded:
                 self.context.driver("cuFuncSetAttribute", self.function, _LARGE_CLUSTERS, 1, kernel=self.name)
 
 
+def forget_contexts() -> None:
+    """Forget all devices and what is loaded there: the driver has others from now on."""
+    context.cache_clear()
+    _MODULES.clear()
+    _KERNELS.clear()
+
+
 def loaded(entry: Entry, there: Context) -> Loaded:
     """A kernel on a device, loaded now if it was not before."""
     key = (id(entry.module), entry.name, there.ordinal)

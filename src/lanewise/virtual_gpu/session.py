@@ -44,6 +44,7 @@ _FRAMEWORKS = {
     "numba.cuda.codegen": "lanewise.virtual_gpu.frameworks.numba_cuda",
     "lanewise.gpu.loading": "lanewise.virtual_gpu.frameworks.driver_library:install_own_kernels",
     "lanewise.gpu.recorded": "lanewise.virtual_gpu.frameworks.driver_library:install_own_records",
+    "lanewise.linalg.launch.prepare": "lanewise.virtual_gpu.frameworks.driver_library:install_products",
     "cutlass": "lanewise.virtual_gpu.frameworks.cute_dsl",
 }
 

@@ -138,7 +138,9 @@ class ConfiguredKernel:
     ) -> tuple[Version[BlockNeeds], Configured, tuple[object, ...]]:
         """Return the version of the kernel, the kernel ready to launch, and its arguments."""
         arguments, constants = split_arguments(self.kernel, args, kwargs)
-        version = self.kernel.version(arch, constants)
+        from lanewise.launch import arch_of_arrays
+
+        version = self.kernel.version(arch or arch_of_arrays(arguments), constants)
         configured = version.module[self.kernel.name][version.needs.configuration(self.configuration)]
         version.needs.check(configured.shape.block)
         return version, configured, arguments

@@ -80,10 +80,13 @@ class Launch(NamedTuple):
         """The name of the kernel by what is compiled in; nothing if it has none."""
         return self.kernel.kernel.kept_as
 
-    def traced(self) -> tuple[Entry, int]:
-        """Return the kernel as PTX, and the bytes of shared memory that its arrays take."""
+    def traced(self, arch: str | None = None) -> tuple[Entry, int]:
+        """Return the kernel as PTX, and the bytes of shared memory that its arrays take.
+
+        It is traced for the lowest arch that it can run on, sm_80 or a later one, unless another is named.
+        """
         kernel = self.kernel.kernel
-        version = kernel.version(None, {})
+        version = kernel.version(arch, {})
         return version.module[kernel.name], version.needs.shared_bytes
 
     def bound(self, entry: Entry, shared_bytes: int) -> tuple[Shape, tuple[object, ...]]:

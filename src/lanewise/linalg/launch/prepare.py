@@ -229,7 +229,7 @@ def record_launches(
     for launch_of_call in launches:
         named = recorded.known(launch_of_call.name, there)
         if named is None:
-            entry, shared_bytes = launch_of_call.traced()
+            entry, shared_bytes = launch_of_call.traced(there.device.early_arch)
             named = recorded.named(launch_of_call.name, entry, shared_bytes, there)
         shape, arguments = launch_of_call.bound(named.entry, named.shared_bytes)
         made.append((recorded.record(named, shape, arguments, there, _operand_of, addresses), named))

@@ -55,6 +55,11 @@ def counting_workspace(ordinal: int, stream: int, size: int) -> Any:
     return made
 
 
+def forget_counting() -> None:
+    """Give the workspaces of streams back: their GPU is another one from now on."""
+    _COUNTING.clear()
+
+
 def counters_for(like: View, ordinal: int, stream: int) -> Any:
     """Return counters for a launch on a stream; None for arrays of a library that allocates nothing here."""
     if like.library == "torch":

@@ -14,8 +14,13 @@ def install(gpu: FrameworkState, patches: Patches) -> None:
 
 
 def install_own_kernels(gpu: FrameworkState, patches: Patches) -> None:
-    """Let lanewise's own kernels launch on the virtual GPU: their PTX goes to the driver as it is."""
-    from lanewise.gpu import assemble, loading
+    """Let lanewise's own kernels launch on the virtual GPU: their PTX goes to the driver as it is.
+
+    Contexts and modules are those of one GPU, and each launch takes the long way: a warm one would pass
+    addresses that nobody asked torch for, and the virtual GPU would not know their memory.
+    """
+    from lanewise.gpu import assemble, launching, loading
+    from lanewise.launch import Configured
 
     install(gpu, patches)
 
@@ -23,6 +28,10 @@ def install_own_kernels(gpu: FrameworkState, patches: Patches) -> None:
         return assemble.with_visible_variables(module).encode() + b"\0"
 
     patches.wrap(loading, "cubin", as_ptx)
+    patches.set(launching, "_plan", lambda *_: None)
+    patches.set(Configured, "warm", lambda *_: False)
+    loading.forget_contexts()
+    patches.callback(loading.forget_contexts)
 
 
 def install_own_records(gpu: FrameworkState, patches: Patches) -> None:
@@ -31,3 +40,18 @@ def install_own_records(gpu: FrameworkState, patches: Patches) -> None:
 
     for name in ("kept", "keep", "known", "keep_kernel"):
         patches.set(recorded, name, lambda *_: None)
+
+
+def install_products(gpu: FrameworkState, patches: Patches) -> None:
+    """Let no call of `lw.matmul` and its like be repeated from another GPU, nor made by machine code, which
+    would pass addresses that nobody asked torch for."""
+    from lanewise.linalg.launch import known_calls, prepare, workspaces
+
+    def forget() -> None:
+        known_calls.forget()
+        prepare.forget_prepared()
+        workspaces.forget_counting()
+
+    patches.set(known_calls, "_machine_code", lambda *_: None)
+    forget()
+    patches.callback(forget)
