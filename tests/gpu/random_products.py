@@ -5,12 +5,14 @@
 spreads the seeds over processes that share a cache, and prints each call that is wrong. The first seed is
 today's date, and is printed: each day tries other calls, and `--first` tries the same ones again. `--nightly`
 begins at a seed of its own, so that a nightly run does not repeat what was tried by day. On a machine without
-a GPU it draws smaller calls and computes them there.
+a GPU it draws smaller calls and computes them there, or, with `--virtual H200`, has the kernels run on a GPU
+made of the CPU.
 """
 
 import argparse
 import multiprocessing
 import queue
+import re
 import sys
 import time
 import traceback
@@ -22,6 +24,7 @@ from typing import Any
 import numpy as np
 
 import lanewise as lw
+from lanewise.linalg.launch.prepare import arch_of_device
 from lanewise.ptx.host_tensors import host_array
 
 #: What is multiplied: types of a and b, precision, results that it gives, and how often it is drawn.
@@ -53,6 +56,8 @@ ROUNDINGS = {
 }  # fmt: skip
 #: K of an instruction of f16.
 _DEEP = 16
+#: What an early GPU says of types that it does not multiply, or cannot round to.
+_LACKS = re.compile(r"^sm_(75|80|86) has no (mma.sync that multiplies|instruction that rounds)")
 #: Characters of a complaint that are printed.
 _LONGEST = 1500
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid")
@@ -447,7 +452,7 @@ def on_cpu(call: Call) -> Any:
     }
     if call.before is not None:
         keywords["out"].copy_(call.before.cpu())
-    return lw.matmul(on_host(call.a), on_host(call.b), **keywords)
+    return lw.matmul(on_host(call.a), on_host(call.b), arch=arch_of_device(0), **keywords)
 
 
 def judged(torch: Any, seed: int, device: str = "cuda", most: int | None = None) -> str:
@@ -455,6 +460,8 @@ def judged(torch: Any, seed: int, device: str = "cuda", most: int | None = None)
     call = draw(torch, seed, device, most)
     try:
         found = computed(call)
+        if device == "cuda":
+            torch.cuda.synchronize()  # a kernel that failed says so here
         wrong = complaint(torch, call, found)
         if not wrong and call.before is None and seed % 3 == 0:
             first = bits(found)
@@ -464,6 +471,8 @@ def judged(torch: Any, seed: int, device: str = "cuda", most: int | None = None)
         if not wrong and seed % 5 == 0 and device != "cpu" and bits(found) != bits(on_cpu(call)):
             wrong = "the CPU gives other bits"
     except Exception as error:
+        if device == "cuda" and _LACKS.search(str(error)):
+            return ""
         wrong = f"{type(error).__name__}: {error}\n{traceback.format_exc(limit=-3)}"
     return f"seed {seed}: {call}\n    {wrong}" if wrong else ""
 
@@ -476,12 +485,13 @@ def main() -> int:
     parser.add_argument("--nightly", action="store_true", help="begin at the night's own seed")
     parser.add_argument("--processes", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=150)
-    parser.add_argument("--most", type=int, default=None)
+    parser.add_argument("--most", type=int, default=None, help="the largest size of an axis")
+    parser.add_argument("--virtual", default=None, metavar="GPU", help="a GPU made of the CPU, as H200 or T4")
     options = parser.parse_args()
     import torch
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    most = options.most or (None if device == "cuda" else 90)
+    device = "cuda" if torch.cuda.is_available() or options.virtual else "cpu"
+    most = options.most or (None if torch.cuda.is_available() and not options.virtual else 90)
     first = first_seed(options.nightly) if options.first is None else options.first
     print(f"first seed {first}", flush=True)
     until = time.time() + options.seconds
@@ -490,7 +500,9 @@ def main() -> int:
     last = first + options.calls
 
     def worker() -> Any:
-        made = spawn.Process(target=_spread, args=(seeds, last, results, device, until, most), daemon=True)
+        made = spawn.Process(
+            target=_spread, args=(seeds, last, results, device, until, most, options.virtual), daemon=True
+        )
         made.start()
         return made
 
@@ -526,10 +538,16 @@ def first_seed(nightly: bool = False, day: date | None = None) -> int:
     return int(day.strftime("%Y%m%d")) * 1_000_000 + 500_000 * nightly
 
 
-def _spread(seeds: Any, last: int, results: Any, device: str, until: float, most: int | None) -> None:
+def _spread(
+    seeds: Any, last: int, results: Any, device: str, until: float, most: int | None, virtual: str | None
+) -> None:
     """Take seeds until there are none, or until time is up."""
     import torch
 
+    if virtual is not None:
+        with lw.virtual_gpu(virtual):
+            _spread(seeds, last, results, device, until, most, None)
+        return
     while time.time() < until:
         with seeds.get_lock():
             seed = seeds.value
@@ -538,7 +556,7 @@ def _spread(seeds: Any, last: int, results: Any, device: str, until: float, most
             break
         wrong = judged(torch, seed, device, most)
         results.put(wrong)
-        if "CUDA error" in wrong:
+        if "CUDA error" in wrong or "CUDA_ERROR" in wrong:
             results.close()
             results.join_thread()
             sys.exit(1)
