@@ -56,8 +56,11 @@ ROUNDINGS = {
 }  # fmt: skip
 #: K of an instruction of f16.
 _DEEP = 16
-#: What an early GPU says of types that it does not multiply, or cannot round to.
-_LACKS = re.compile(r"^sm_(75|80|86) has no (mma.sync that multiplies|instruction that rounds)")
+#: What a GPU before Hopper says of types that it does not multiply, cannot round to, or does not promote.
+_LACKS = re.compile(
+    r"^sm_(75|80|86) has no (mma.sync that multiplies|instruction that rounds)"
+    "|family 'warp' have no sums promoted"
+)
 #: Characters of a complaint that are printed.
 _LONGEST = 1500
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid")

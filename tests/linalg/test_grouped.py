@@ -12,7 +12,11 @@ from everything import EVERYTHING
 from lanewise.formats import bf16, f32
 from lanewise.linalg import grouped_matmul
 from lanewise.linalg.kernels.hopper import launches as hopper
+from lanewise.linalg.options import Options
+from lanewise.linalg.planning.planner import chain_plan
+from lanewise.linalg.rules import request_of
 from linalg.hopper_products import operand, plan, product, some, sums_of
+from linalg.kernels_on_cpu import by_kernels
 
 
 @pytest.mark.parametrize(
@@ -143,3 +147,17 @@ def test_a_bias_of_rows_is_that_of_each_groups_rows() -> None:
         ):
             lw.grouped_matmul(a, b, ends, bias=np.zeros(shape, np.float32), out=out)
     assert (out == -1).all()
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+@pytest.mark.parametrize("rows", [1, 150])
+def test_f32_has_one_order_of_sums_for_groups_of_any_size(arch: str, rows: int) -> None:
+    """Split f32 is added up in steps that depend on the family of the kernel."""
+    rng = np.random.default_rng(np.random.SeedSequence())
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((150, 70), (1, 70, 45)))
+    wanted = lw.grouped_matmul(a, b, [150], arch=arch)[:rows]
+    problem = request_of(a[:rows], b[0], Options()).problem
+    assert problem is not None
+    fitted = chain_plan(problem, arch, fitted=True)
+    found = by_kernels(a[:rows], b[0], arch, plan=fitted, launch_arch=arch)
+    assert found.tobytes() == wanted.tobytes()

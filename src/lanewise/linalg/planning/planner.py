@@ -181,17 +181,23 @@ def _why_of(candidates: Ranked, place: int) -> str:
 
 
 def chain_plan(problem: Problem, arch: str, fitted: bool = False) -> Plan:
-    """Return a plan whose sums are one chain along K; without `fitted`, one for the order of sums alone."""
-    family = _family(replace(problem, batch_invariant=True), arch)  # whatever the number of rows is
-    if fitted and family == "blackwell":
-        return blackwell_plan(problem)
-    if fitted and family != "warp":
-        return with_copies(problem, _hopper_plan(problem, False))
-    if fitted:
-        return _warp_plan(problem, arch)
+    """Return a plan whose sums are one chain along K; without `fitted`, one for the order of sums alone.
+
+    The order does not depend on the number of rows.
+    """
+    problem = replace(problem, batch_invariant=True)
+    family = _family(problem, arch)
     plan = Plan(family, arch, (128, 128, 128 // element_bytes(problem)), 4, why="one chain along K")
     require_possible(problem, plan)
-    return plan
+    if family == "warp":
+        return _warp_plan(problem, arch)
+    if not fitted:
+        return plan
+    return (
+        blackwell_plan(problem)
+        if family == "blackwell"
+        else with_copies(problem, _hopper_plan(problem, False))
+    )
 
 
 def _warp_plan(problem: Problem, arch: str) -> Plan:
