@@ -1,4 +1,4 @@
-"""Floats of one type as another: rounded once, clamped with `saturate`, and NaN that is kept."""
+"""Numbers of one type as another: rounded once, clamped with `saturate`, NaN that is kept, constants."""
 
 from typing import Any
 
@@ -76,3 +76,67 @@ def test_nan_wins_on_turing_too() -> None:
         found.append(out)
     assert found[0].tobytes() == found[1].tobytes()
     assert (np.isnan(found[0][::2]) == np.isnan(x) | np.isnan(y)).all()
+
+
+def constant(dtype: Format, value: Any) -> float:
+    """A Python number as a constant of a type, as f32."""
+
+    @lw.kernel
+    def stored(out: lw.Ptr[lw.f32]):
+        out[0] = dtype(value).to(lw.f32)
+
+    out = np.zeros(1, np.float32)
+    stored[1, 1](out, arch="sm_100a")
+    return float(out[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("e4m3", 127), ("e4m3", 1000), ("e4m3", 1000.0), ("e5m2", 70000), ("ue8m0", 0), ("ue8m0", 3),
+        ("e2m1", 5), ("e2m1", 100.0), ("e2m1", 2**1024), ("f16", 2049), ("f16", 65520.0), ("f32", 2**1024),
+        ("bf16", 3.4e38),
+    ],
+)  # fmt: skip
+def test_constants_that_a_type_does_not_hold_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(lw.KernelError, match="representable in"):
+        constant(getattr(lw, name), value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("e4m3", 128, 128), ("e4m3", 0.3, 0.3125), ("e4m3", -448.0, -448), ("e5m2", np.inf, np.inf),
+        ("ue8m0", 4, 4), ("e2m1", 6, 6), ("f16", 65519.0, 65504), ("f16", -np.inf, -np.inf),
+        ("f32", 3.4028235e38, 3.4028234663852886e38),
+    ],
+)  # fmt: skip
+def test_constants_are_rounded_to_nearest(name: str, value: Any, wanted: float) -> None:
+    assert constant(getattr(lw, name), value) == wanted
+
+
+def test_shifts_by_any_count_and_of_python_numbers() -> None:
+    @lw.kernel
+    def shifted(x: lw.Ptr[lw.u32], out: lw.Ptr[lw.u32]):
+        out[0] = x[0] << (1 << 32)
+        out[1] = x[0] >> (2**64 + 3)
+        out[2] = lw.where((1 << x[1]) > 0, 1, 0).to(lw.u32)  # a u32, as the amount
+
+    out = np.full(3, 7, np.uint32)
+    shifted[1, 1](np.array([5, 31], np.uint32), out)
+    assert out.tolist() == [0, 0, 1]
+
+
+def test_what_has_no_instruction_is_refused_while_tracing() -> None:
+    @lw.kernel
+    def rounded_down(x: lw.Ptr[lw.f32], y: lw.Ptr[lw.tf32]):
+        y[0] = x[0].to(lw.tf32, rounding="rm")
+
+    @lw.kernel
+    def counted(out: lw.Ptr[lw.i32], n: lw.i8):
+        for _ in lw.range(n):
+            out[0] += 1
+
+    for kernel, message in ((rounded_down, "to tf32 PTX rounds"), (counted, "counts in 16 bits or more")):
+        with pytest.raises(lw.KernelError, match=message):
+            kernel.ptx("sm_90")

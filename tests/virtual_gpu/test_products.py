@@ -83,12 +83,31 @@ import torch
 
 rng = np.random.default_rng(int(sys.argv[1]))
 a, b = (rng.standard_normal((48, 48)).astype(np.float16) for _ in range(2))
-for name, arch in (("H200", "sm_90a"), ("A100", "sm_80")):
+weights = [lw.sparsify(b), lw.quantize(b[:, :16].repeat(3, 1).repeat(4, 0), "int4", group=64)]
+for name, arch in (("H200", "sm_90a"), ("A100", "sm_80"), ("H200", "sm_90a")):
     wanted = lw.matmul(a, b, arch=arch)
     with lw.virtual_gpu(name) as gpu:
         there = [torch.tensor(each).cuda() for each in (a, b)]
         same = [lw.matmul(*there).cpu().numpy().tobytes() == wanted.tobytes() for _ in range(20)]
-    print(name, all(same))
+        import lanewise.torch
+        before = len(gpu.launches)
+        left, right = (each.requires_grad_() for each in there)
+        product = lanewise.torch.matmul(left, right)
+        same.append(product.detach().cpu().numpy().tobytes() == wanted.tobytes())
+        (product.float() ** 2).sum().backward()
+        same.append(len(gpu.launches) == before + 3)
+        gradient = 2 * (a.astype(float) @ b) @ b.T
+        error = np.abs(left.grad.float().cpu().numpy() - gradient).max()
+        same.append(bool(error < 0.02 * np.abs(gradient).max()))
+        for weight in weights if name == "H200" else ():  # copied to each GPU anew
+            rows = np.ascontiguousarray(np.resize(a, (40, weight.shape[0])))
+            result = lw.matmul(torch.tensor(rows).cuda(), weight).cpu().numpy()
+            same.append(result.tobytes() == lw.matmul(rows, weight).tobytes())
+        try:
+            lw.tune(left.detach(), right.detach())
+        except lw.LanewiseError as error:
+            same.append("tune on the GPU itself" in str(error))
+    print(name, all(same) or same, len(same))
 print(True)
 """
 #: What a script prints, beside whether there were as many launches.
@@ -96,7 +115,7 @@ SCRIPTS = {
     PRODUCTS: [f"{name} True" for name in ("float16", "float64", "int8") for _ in range(3)],
     ATTENTION: ["attention True"] * 14,
     ONE_AFTER_THE_OTHER: [f"{name} True True" for name in ("H200", "A100", "T4", "B200", "H200")],
-    OFTEN: ["H200 True", "A100 True"],
+    OFTEN: ["H200 True 26", "A100 True 24", "H200 True 26"],
 }
 
 

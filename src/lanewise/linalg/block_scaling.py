@@ -259,6 +259,6 @@ def _array_of(library: str, array: AnyArray, fmt: Format) -> Any:
     torch = sys.modules["torch"]
     if fmt.bits < 8:
         raise LanewiseError(
-            "torch has no type with one element of float4_e2m1fn in a byte: pass w.float().numpy()"
+            "torch has no type with one element of float4_e2m1fn in a byte: pass w.float().cpu().numpy()"
         )
     return torch.from_numpy(array.view(np.uint8)).view(getattr(torch, fmt.dtype_name))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
+from weakref import WeakSet
 
 import numpy as np
 
@@ -75,8 +76,27 @@ class MatrixInTwoArrays(Suggests, ABC):
         key = (like.library, like.device)
         copy = self.copies.get(key)
         if copy is None:
-            copy = self.copies[key] = OnDevice.of(*(_to_device(like, part) for part in self.parts()))
+            copy = OnDevice.of(*(_to_device(like, part) for part in self.parts()))
+            self.keep_copy(like, copy)
         return copy
+
+    def keep_copy(self, like: View, copy: OnDevice) -> None:
+        """Keep the matrix on the GPU of an array, in memory of the array's library."""
+        assert like.device is not None
+        self.copies[like.library, like.device] = copy
+        _COPIED.add(self)
+
+
+#: Matrices that are on GPUs.
+_COPIED: WeakSet[MatrixInTwoArrays] = WeakSet()
+
+
+def forget_copies() -> None:
+    """Give back the memory of matrices on GPUs, which are others from now on."""
+    for matrix in _COPIED:
+        matrix.parts()  # from now on it is in host memory, if it was made on a GPU
+        matrix.copies.clear()
+    _COPIED.clear()
 
 
 def bytes_for(like: View, count: int) -> Any:

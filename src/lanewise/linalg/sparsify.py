@@ -113,7 +113,7 @@ def sparsify(b: Array) -> SparseMatrix:
     if view.device is None:
         matrix.in_host_memory = _pruned(view.array)
     else:
-        matrix.copies[view.library, view.device] = _pruned_on_gpu(view, matrix.leading)
+        matrix.keep_copy(view, _pruned_on_gpu(view, matrix.leading))
     return matrix
 
 

@@ -42,9 +42,11 @@ _FRAMEWORKS = {
     "cuda.bindings": "lanewise.virtual_gpu.frameworks.driver_library",
     "cuda.bindings.runtime": "lanewise.virtual_gpu.frameworks.cuda_runtime",
     "numba.cuda.codegen": "lanewise.virtual_gpu.frameworks.numba_cuda",
+    "lanewise.torch": "lanewise.virtual_gpu.frameworks.torch_device:install_operators",
     "lanewise.gpu.loading": "lanewise.virtual_gpu.frameworks.driver_library:install_own_kernels",
     "lanewise.gpu.recorded": "lanewise.virtual_gpu.frameworks.driver_library:install_own_records",
     "lanewise.linalg.launch.prepare": "lanewise.virtual_gpu.frameworks.driver_library:install_products",
+    "lanewise.linalg.tune": "lanewise.virtual_gpu.frameworks.driver_library:install_tuning",
     "cutlass": "lanewise.virtual_gpu.frameworks.cute_dsl",
 }
 

@@ -12,7 +12,7 @@ from lanewise.lang.frontend.liveness import Carried
 from lanewise.lang.frontend.loop_values import LoopValues
 from lanewise.lang.frontend.merge import CarriedValues, parallel_move
 from lanewise.lang.trace.builder import Code, Label, NotPredicate, Register, current
-from lanewise.lang.trace.operators import as_predicate, bitwise, compare
+from lanewise.lang.trace.operators import NARROW, as_predicate, bitwise, compare
 from lanewise.lang.trace.scalar import Scalar, scalar
 from lanewise.lang.trace.traced import AnyValue, describe, is_number
 from lanewise.lang.trace.types import is_int, register_kind
@@ -35,6 +35,10 @@ class range:
                 raise builder.error(f"lw.range takes integers, not {describe(bound)}")
         if dtype is not None and not is_int(dtype):
             raise builder.error(f"lw.range takes integers, not values of type {dtype.name}")
+        if dtype in NARROW:
+            raise builder.error(
+                f"lw.range counts in 16 bits or more: convert {describe(stop)} with .to(lw.i32)"
+            )
         self.start = scalar(first, dtype, "lw.range")
         self.stop = scalar(stop, self.start.dtype, "lw.range")
         self.step = scalar(step, self.start.dtype, "lw.range")

@@ -99,7 +99,7 @@ def log2(x: object) -> Scalar:
 
 def log(x: object) -> Scalar:
     """Return the natural logarithm of an f32: log2(x)·ln 2, approximate."""
-    return mul(log2(x), math.log(2))
+    return mul(log2(_float("log", x, f32)), math.log(2))
 
 
 def sin(x: object) -> Scalar:
@@ -170,7 +170,7 @@ def _extreme(name: str, values: tuple[Any, ...], nan: bool) -> object:
         if nan and dtype == f64:
             raise current().error(
                 f"nan=True is for f32 and 16-bit floats: PTX has no {name}.NaN.f64; "
-                f"lw.where(lw.isnan(x), x, lw.{name}(x, y)) does the same"
+                f"lw.where(lw.isnan(x) | lw.isnan(y), x + y, lw.{name}(x, y)) does the same"
             )
         selects_nan = nan and current().lacks(80)
         opcode = f"{name}{'.NaN' if nan and not selects_nan else ''}.{dtype.name}"

@@ -73,6 +73,8 @@ def convert(value: Scalar, dtype: Format, rounding: str = "", saturate: bool = F
         return _integer(value, dtype, saturate)
     if dtype is tf32 and source is f32:
         how = rounding or "rna"
+        if how in ("rm", "rp"):
+            raise current().error(f"to tf32 PTX rounds to nearest, rna or rn, or towards zero, rz; not {how}")
         current().need("cvt to tf32", 80 if how == "rna" else 90, "7.0" if how == "rna" else "7.8")
         return compute(dtype, f"cvt.{how}.tf32.f32", convert(value, f32, saturate=saturate).operand)
     if source is tf32:

@@ -339,12 +339,17 @@ def _shift_amount(b: object) -> object:
         return b.operand
     if not isinstance(b, int) or isinstance(b, bool) or b < 0:
         raise current().error(f"a shift takes an amount of at least 0, not {describe(b)}")
-    return str(b)
+    return str(min(b, int(u32.max)))  # as any that is larger than the type
+
+
+def _type_of_amount(b: object) -> Format:
+    """Return the type of a Python number that is shifted: that of the amount."""
+    return u32 if isinstance(b, Scalar) and b.dtype is u32 else i32
 
 
 def lshift(a: object, b: object) -> Scalar:
     """Return a << b: the product with a power of two if that is small."""
-    a = a if isinstance(a, Scalar) else literal(a, i32)
+    a = a if isinstance(a, Scalar) else literal(a, _type_of_amount(b))
     a, _ = integer_operands("lshift", a, a)
     if isinstance(b, int) and not isinstance(b, bool) and b >= 0 and 1 << min(b, 64) <= a.dtype.max:
         moved = mul(a, 1 << b)
@@ -356,7 +361,7 @@ def lshift(a: object, b: object) -> Scalar:
 
 def rshift(a: Any, b: Any, multiple: int = 1) -> Scalar:
     """Return a >> b, which keeps the sign of signed dtypes."""
-    a = a if isinstance(a, Scalar) else literal(a, i32)
+    a = a if isinstance(a, Scalar) else literal(a, _type_of_amount(b))
     a, _ = integer_operands("rshift", a, a)
     if a.constant is not None and isinstance(b, int) and b >= 0:
         return literal(a.constant >> b, a.dtype)

@@ -7,6 +7,7 @@ them: pointers, fragments and conversions.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsFloat, TypeAlias, overload
@@ -46,16 +47,27 @@ def _nearest(number: float, dtype: Format) -> float:
 
 def float_constant(value: Any, dtype: Format) -> float:
     """Return a Python number as a float dtype holds it: floats are rounded, integers must be exact."""
-    number = float(value)
-    if isinstance(value, int) and number == value and abs(number) <= dtype.max:
-        if _nearest(number, dtype) == number:
-            return number
-    elif isinstance(value, float) and (number != number or abs(number) == float("inf") or dtype is f64):
-        return number
-    elif isinstance(value, float) and abs(number) <= dtype.max:
-        return _nearest(number, dtype)
+    try:
+        number = float(value)
+        nearest = _nearest(number, dtype)
+    except OverflowError:
+        raise _not_representable(value, dtype) from None
+    is_kept = number == value and nearest == number if isinstance(value, int) else True
+    if isinstance(value, int | float) and is_kept and (math.isfinite(nearest) or not math.isfinite(number)):
+        return nearest
+    raise _not_representable(value, dtype)
+
+
+def _require_number(value: int | float, held: float, dtype: Format) -> None:
+    """Raise an error if a small float or a tf32 does not hold an integer, or a float is out of its range."""
+    in_range = isinstance(value, float) and abs(value) <= dtype.max and held == held
+    if not in_range and not (held == value or (value != value and held != held)):
+        raise _not_representable(value, dtype)
+
+
+def _not_representable(value: int | float, dtype: Format) -> Exception:
     exact = "exactly " if isinstance(value, int) else ""
-    raise current().error(f"{value} is not {exact}representable in {dtype.name} (up to {dtype.max})")
+    return current().error(f"{value} is not {exact}representable in {dtype.name} (up to {dtype.max})")
 
 
 def default_dtype(value: object) -> Format:
@@ -322,9 +334,14 @@ def literal(value: Any, dtype: Format) -> Scalar:
         return Scalar(dtype, constant=float_constant(value, dtype))
     if dtype.kind != "bits":  # tf32, e4m3, s4: numbers, too, that registers carry as bits
         try:
-            return Scalar(dtype, constant=int(dtype.encode([value])[0]))
+            bits = int(dtype.encode([value])[0])
         except LanewiseError as error:
+            if dtype.kind == "float" and isinstance(value, int | float):
+                raise _not_representable(value, dtype) from None
             raise current().error(str(error)) from None
+        if dtype.kind == "float" and isinstance(value, int | float):
+            _require_number(value, float(dtype.decode([bits])[0]), dtype)
+        return Scalar(dtype, constant=bits)
     number = int(value)
     if isinstance(value, float) or not 0 <= number < 1 << dtype.bits:
         raise current().error(

@@ -87,6 +87,11 @@ def plan_on_gpu(problem: Problem, ordinal: int, arch: str | None, given: Plan | 
         own = wanted
     if given is None:
         return plan_of(problem, own)
+    if given.arch.rstrip("a") != own.rstrip("a"):
+        raise LanewiseError(
+            f"the plan is for {given.arch}, and these arrays lie on {context(ordinal).device.name}, which is "
+            f"{own}: a plan for that one is lw.plan(…, arch={own!r})"
+        )
     if problem.sparse or problem.experts:  # plans of the library's own
         require_possible(problem, given)
     else:
@@ -202,8 +207,9 @@ def hopper_launches(
     if prepared is None:
         there = context(ordinal)
         if there.device.arch.rstrip("a") != _HOPPER:
+            runs = "run" if what.startswith("products") else "runs"
             raise LanewiseError(
-                f"{what} runs on Hopper GPUs, {_HOPPER}, and {there.device.name} is {there.device.arch}; "
+                f"{what} {runs} on Hopper GPUs, {_HOPPER}, and {there.device.name} is {there.device.arch}; "
                 "arrays in host memory are computed on the CPU"
             )
         name = repr(key) if on_disk else None

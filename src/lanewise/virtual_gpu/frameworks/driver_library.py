@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lanewise.errors import LanewiseError
 from lanewise.virtual_gpu.frameworks.patches import FrameworkState, Patches
 from lanewise.virtual_gpu.library.driver_library import DriverLibrary
 
@@ -45,13 +46,28 @@ def install_own_records(gpu: FrameworkState, patches: Patches) -> None:
 def install_products(gpu: FrameworkState, patches: Patches) -> None:
     """Let no call of `lw.matmul` and its like be repeated from another GPU, nor made by machine code, which
     would pass addresses that nobody asked torch for."""
+    from lanewise.linalg import matrix_in_two_arrays
     from lanewise.linalg.launch import known_calls, prepare, workspaces
 
     def forget() -> None:
         known_calls.forget()
         prepare.forget_prepared()
         workspaces.forget_counting()
+        matrix_in_two_arrays.forget_copies()
 
     patches.set(known_calls, "_machine_code", lambda *_: None)
     forget()
     patches.callback(forget)
+
+
+def install_tuning(gpu: FrameworkState, patches: Patches) -> None:
+    """Refuse `lw.tune`: a virtual GPU takes the times of a CPU."""
+    from lanewise.linalg import tune
+
+    def refuse(*_: object) -> None:
+        raise LanewiseError(
+            f"lw.tune measures times, and those of a virtual {gpu.device.name} are times of the CPU: tune on "
+            "the GPU itself"
+        )
+
+    patches.set(tune, "plans_to_measure", refuse)

@@ -485,7 +485,7 @@ def _follow_backward(storages: DeviceStorages, patches: Patches) -> None:
         return results
 
     def backward(own: Any, node: Any, *gradients: Any) -> Any:
-        if getattr(node, "_lanewise_on_device", False):
+        if getattr(node, "_lanewise_on_device", False) or any(map(storages.__contains__, node.saved_tensors)):
             for tensor in tensors_among(gradients):
                 storages.add(tensor)
         with DeviceMode(storages):
@@ -528,3 +528,15 @@ def install(gpu: FrameworkState, patches: Patches) -> None:
     install_torch_autocast(patches)
     install_torch_dlpack(gpu, patches)
     install_torch_extension(gpu, patches)
+
+
+def install_operators(gpu: FrameworkState, patches: Patches) -> None:
+    """Let lanewise's operators compute on the virtual GPU: torch calls their functions with the mode off."""
+    import lanewise.torch as operators
+
+    def on_device(own: Callable[..., Any], *tensors: Any, **options: Any) -> Any:
+        with DeviceMode(gpu.torch):
+            return own(*tensors, **options)
+
+    for name in ("matmul_of_operator", "attention_of_operator"):
+        patches.wrap(operators, name, on_device)
