@@ -221,3 +221,15 @@ def test_the_cpu_refuses_steps_of_f32_that_a_gpu_refuses(arch: str) -> None:
         plan = Plan("warp", arch, (64, 64, step), 2)
         with pytest.raises(lw.LanewiseError, match=f"{step} elements of K are not those of mma"):
             lw.matmul(a, a.T, precision="f32", plan=plan)
+
+
+def test_a_residual_may_be_what_out_holds() -> None:
+    """A thread whose place lies outside of the result reads no residual, which another may have replaced."""
+    a, b, out = (matrix(seed, shape, BF16) for seed, shape in enumerate([(33, 64), (64, 31), (33, 31)]))
+    plan = Plan("warp", "sm_80", (64, 64, 32), 3)
+    expected = lw.matmul(a, b, plan=plan, residual=out.copy())
+    problem = lw.plan(a, b, arch="sm_80", residual=out).problem
+    configured, arguments, _ = warp.launches(problem, plan, Pointers(a, b.T, out, None, out))[0]
+    report = lw.check(configured, *arguments, arch="sm_80")
+    assert not report.findings, report.findings[0]
+    assert out.tobytes() == expected.tobytes()

@@ -149,11 +149,14 @@ def finished_sum(T, given, value, row, column, M, N):
     epilogue = T.problem.epilogue
     if not changes_values(epilogue):
         return value
+    inside = (row < M) & (column < N)
     row, column = lw.min(row, M - 1), lw.min(column, N - 1)
     residual = None
     if epilogue.residual is not None:
-        place = row.to(lw.i64) * given.residual_row + column.to(lw.i64) * given.residual_column
-        residual = given.residual[place]
+        residual = epilogue.residual.dtype(0.0)
+        if inside:  # another thread may have stored the place already, in place of the residual
+            place = row.to(lw.i64) * given.residual_row + column.to(lw.i64) * given.residual_column
+            residual = given.residual[place]
     if T.wide is f64:
         return finished_f64(epilogue, given, value, row, column, residual)
     of_row, of_column = row_terms(epilogue, given, row), column_terms(epilogue, given, column)
