@@ -149,12 +149,14 @@ def finished_sum(T, given, value, row, column, M, N):
     epilogue = T.problem.epilogue
     if not changes_values(epilogue):
         return value
-    inside = (row < M) & (column < N)
+    outer_row, outer_column = row, column
     row, column = lw.min(row, M - 1), lw.min(column, N - 1)
     residual = None
     if epilogue.residual is not None:
         residual = epilogue.residual.dtype(0.0)
-        if inside:  # another thread may have stored the place already, in place of the residual
+        if (outer_row < M) & (
+            outer_column < N
+        ):  # another thread may have stored the place already, in place of the residual
             place = row.to(lw.i64) * given.residual_row + column.to(lw.i64) * given.residual_column
             residual = given.residual[place]
     if T.wide is f64:
