@@ -10,11 +10,9 @@ import lanewise as lw
 SWIZZLE = lw.Swizzle(3, 3, 3)
 
 
-@lw.kernel
-def copied(
-    A: lw.TensorMap[lw.f16, (8, 64), 128], out: lw.Ptr[lw.f16], layout: lw.Constexpr, offset: lw.Constexpr
-):
-    shared = lw.dynamic_shared(lw.f16, layout, swizzle=SWIZZLE, offset=offset)
+@lw.device
+def load(shared, A):
+    """Load the box of A that begins in row 8, and wait for it; returns this thread's number."""
     barrier, thread = lw.mbarrier()[0], lw.thread_idx.x
     if thread == 0:
         barrier.init(1)
@@ -24,6 +22,15 @@ def copied(
         barrier.arrive(expect=A.nbytes)
         lw.tma.load(shared, A, (8, 0), barrier)
     barrier.wait(0)
+    return thread
+
+
+@lw.kernel
+def copied(
+    A: lw.TensorMap[lw.f16, (8, 64), 128], out: lw.Ptr[lw.f16], layout: lw.Constexpr, offset: lw.Constexpr
+):
+    shared = lw.dynamic_shared(lw.f16, layout, swizzle=SWIZZLE, offset=offset)
+    thread = load(shared, A)
     for i in lw.range(thread, 512, 32):
         out[i] = shared[i // 64, i % 64]
 
@@ -31,15 +38,7 @@ def copied(
 @lw.kernel
 def narrow(A: lw.TensorMap[lw.f16, (8, 32), 128], out: lw.Ptr[lw.f16], pitch: lw.Constexpr):
     shared = lw.shared(lw.f16, lw.Layout((8, 32), (pitch, 1)), swizzle=SWIZZLE)
-    barrier, thread = lw.mbarrier()[0], lw.thread_idx.x
-    if thread == 0:
-        barrier.init(1)
-        lw.fence_mbarrier_init()
-    lw.syncthreads()
-    if thread == 0:
-        barrier.arrive(expect=A.nbytes)
-        lw.tma.load(shared, A, (8, 0), barrier)
-    barrier.wait(0)
+    thread = load(shared, A)
     for i in lw.range(thread, 256, 32):
         out[i] = shared[i // 32, i % 32]
 

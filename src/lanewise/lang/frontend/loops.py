@@ -37,7 +37,7 @@ class range:
             raise builder.error(f"lw.range takes integers, not values of type {dtype.name}")
         if dtype in NARROW:
             raise builder.error(
-                f"lw.range counts in 16 bits or more: convert {describe(stop)} with .to(lw.i32)"
+                f"lw.range counts in 16 bits or more, not in {dtype.name}: convert with .to(lw.i32)"
             )
         self.start = scalar(first, dtype, "lw.range")
         self.stop = scalar(stop, self.start.dtype, "lw.range")

@@ -207,9 +207,8 @@ def hopper_launches(
     if prepared is None:
         there = context(ordinal)
         if there.device.arch.rstrip("a") != _HOPPER:
-            runs = "run" if what.startswith("products") else "runs"
             raise LanewiseError(
-                f"{what} {runs} on Hopper GPUs, {_HOPPER}, and {there.device.name} is {there.device.arch}; "
+                f"only Hopper GPUs, {_HOPPER}, have kernels for {what}, and {there.device.name} is {there.device.arch}; "
                 "arrays in host memory are computed on the CPU"
             )
         name = repr(key) if on_disk else None

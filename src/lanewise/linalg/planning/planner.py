@@ -193,11 +193,9 @@ def chain_plan(problem: Problem, arch: str, fitted: bool = False) -> Plan:
         return _warp_plan(problem, arch)
     if not fitted:
         return plan
-    return (
-        blackwell_plan(problem)
-        if family == "blackwell"
-        else with_copies(problem, _hopper_plan(problem, False))
-    )
+    if family == "blackwell":
+        return blackwell_plan(problem)
+    return with_copies(problem, _hopper_plan(problem, False))
 
 
 def _warp_plan(problem: Problem, arch: str) -> Plan:

@@ -154,9 +154,8 @@ def finished_sum(T, given, value, row, column, M, N):
     residual = None
     if epilogue.residual is not None:
         residual = epilogue.residual.dtype(0.0)
-        if (outer_row < M) & (
-            outer_column < N
-        ):  # another thread may have stored the place already, in place of the residual
+        # the nearest place inside is another thread's, which may have stored there, in place of the residual
+        if (outer_row < M) & (outer_column < N):
             place = row.to(lw.i64) * given.residual_row + column.to(lw.i64) * given.residual_column
             residual = given.residual[place]
     if T.wide is f64:
