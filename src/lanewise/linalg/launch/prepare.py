@@ -208,8 +208,8 @@ def hopper_launches(
         there = context(ordinal)
         if there.device.arch.rstrip("a") != _HOPPER:
             raise LanewiseError(
-                f"only Hopper GPUs, {_HOPPER}, have kernels for {what}, and {there.device.name} is {there.device.arch}; "
-                "arrays in host memory are computed on the CPU"
+                f"only Hopper GPUs, {_HOPPER}, have kernels for {what}, and {there.device.name} is "
+                f"{there.device.arch}; arrays in host memory are computed on the CPU"
             )
         name = repr(key) if on_disk else None
         prepared = kept_launches(name, there)
