@@ -69,6 +69,8 @@ def tensor_copy(
 ) -> HopperCase:  # fmt: skip
     """A thread that copies a box of a tensor a few times."""
     kind = lw.TensorMap[dtype, box, int(swizzle[:-1])] if swizzle != "none" else lw.TensorMap[dtype, box]
+    if strides:
+        kind = lw.TensorMap[dtype, len(box)]
     layout = lw.Layout(box, tuple(prod(box[place + 1 :]) for place in range(len(box))))
     size, at, shape = prod(box) * dtype.bits // 8, at or (0,) * len(box), shape or box
     places = tuple(-(-n // s) for n, s in zip(box, strides or (1,) * len(box), strict=True))
