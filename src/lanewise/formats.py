@@ -118,7 +118,7 @@ class Format:
         self._require_float("an exponent range")
         return (self._max_code >> self.mantissa_bits) - self.bias
 
-    @property
+    @cached_property
     def max(self) -> float | int:
         """The largest finite number."""
         if self.kind != "float":

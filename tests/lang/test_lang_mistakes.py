@@ -124,6 +124,12 @@ def number_too_large(x: lw.Ptr[lw.i32]):
 
 
 @lw.kernel
+def pairs_are_equal(x: lw.Ptr[lw.f16x2]):
+    if x[0] == x[1]:  # here
+        x[0] = x[1]
+
+
+@lw.kernel
 def true_division_of_integers(x: lw.Ptr[lw.i32]):
     x[0] = x[0] / 2  # here
 
@@ -405,6 +411,7 @@ MISTAKES = {
     mixed_widths: "convert one, as in b.to(lw.i64)",
     float_meets_integer: "the float 0.5 meets a value of type i32: convert that with .to(lw.f32)",
     number_too_large: "4294967295 does not fit into i32",
+    pairs_are_equal: "`==` does not work on f16x2: lw.unpack(x) gives its two values",
     true_division_of_integers: "use // for integers, or convert with .to(lw.f32)",
     stored_as_another_type: "is stored through a pointer to f16: convert it with .to(lw.f16)",
     numpy_array_in_a_kernel: "pass the array as an lw.Ptr parameter",
@@ -475,6 +482,11 @@ def test_mistake_is_named_with_its_line(kernel: lw.Kernel) -> None:
 
 
 @lw.kernel
+def of_half(x: lw.Ptr[lw.f32], value: lw.f16):
+    x[0] = value.to(lw.f32)
+
+
+@lw.kernel
 def plain(x: lw.Ptr[lw.f32], n: lw.i32, STEP: lw.Constexpr = 1):
     i = lw.thread_idx.x * STEP
     if i < n:
@@ -498,6 +510,7 @@ LAUNCHES = [
     (lambda: plain[1, 32](X, 4.5), "n is lw.i32 and takes an integer, not float 4.5"),
     (lambda: plain[1, 32](X, 4.0), "takes an integer, not float 4.0; int(…) makes 4 of it"),
     (lambda: plain[1, 32](X, 2**40), "does not fit"),
+    (lambda: of_half[1, 32](X, 70000), "value is lw.f16, up to 65504: 70000 does not fit"),
     (lambda: lw.Ptr[np.float32], "takes a format such as lw.f16, not <class 'numpy.float32'>; write lw.f32"),
     (
         lambda: plain[1, 32](X, 4, STEP=[1]),

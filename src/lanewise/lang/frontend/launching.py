@@ -343,4 +343,6 @@ def _check_scalar(kernel: TraceableKernel, parameter: Parameter, value: Any) -> 
         number = float(plain)
     except OverflowError:
         raise KernelError(f"{what}: {repr(plain)} does not fit") from None
+    if dtype.max < abs(number) < float("inf"):
+        raise KernelError(f"{what}, up to {dtype.max:.17g}: {repr(plain)} does not fit")
     return int(dtype.encode([number])[0]) if dtype.bits == 16 else number

@@ -412,9 +412,12 @@ def compare(name: str, a: object, b: object) -> Scalar:
 
 
 def _require_comparable(name: str, dtype: Format) -> None:
-    """Raise an error for a comparison that PTX does not have: of small floats, and the order of pairs."""
+    """Raise an error for a comparison that PTX does not have: of small floats, pairs, and the order of bits."""
     if dtype.kind != "bits":
         refuse_dtype(name, dtype, "convert it first, as in x.to(lw.f32)")
+    if dtype in PAIRS and name in ("eq", "ne"):
+        advice = "lw.unpack(x) gives its two values, and lw.bitcast(x, lw.u32) its bits"
+        refuse_dtype(name, dtype, advice)
     if dtype.bits < 16 or name not in ("eq", "ne"):
         refuse_dtype(name, dtype, "lw.unpack(x) gives its two values")
 

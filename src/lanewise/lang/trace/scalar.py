@@ -325,8 +325,8 @@ def literal(value: Any, dtype: Format) -> Scalar:
             )
         if not dtype.min <= value <= dtype.max:
             raise current().error(
-                f"{value} does not fit into {dtype_name(dtype)} ({dtype.min} to {dtype.max}): convert the "
-                "other operand to a wider type with .to(…)"
+                f"{value} does not fit into {dtype_name(dtype)} ({dtype.min} to {dtype.max}): take a wider "
+                "type, and convert an operand beside it with .to(…)"
             )
         number = int(value)
         return Scalar(dtype, constant=number, multiple=abs(number), nonnegative=number >= 0)

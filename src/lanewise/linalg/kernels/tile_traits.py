@@ -137,8 +137,7 @@ def compiled_in(problem: Problem, a_in_registers: bool = False, aligned: bool = 
     many = is_split and problem.batch > 1
     first = kind(problem.a, many)
     if a_in_registers:
-        most = min(problem.a.alignment, 8 if is_split else 4)
-        first = replace(first, leading=1, alignment=16 if problem.a.tma else most)
+        first = replace(first, leading=1, alignment=16 if problem.a.tma else min(problem.a.alignment, 4))
     return Problem(
         0, 0, 0, first, kind(problem.b, many), kind(problem.out), problem.sums,
         batch=min(problem.batch, 2), epilogue=problem.epilogue.compiled_in, precision=problem.precision,

@@ -132,7 +132,7 @@ def known_call(a: Any, b: object, options: Options) -> CallKind | None:
         settings = _settings(options.__dict__)
         key = (*map(kind_of_tensor, (a, b, *arrays)), settings)
         return CallKind(key, settings, CALLS.get(key))
-    except (AttributeError, TypeError):  # not what a call takes: the rules say so
+    except (AttributeError, TypeError, RuntimeError):  # not what a call takes, as sparse tensors: rules say so
         return None
 
 

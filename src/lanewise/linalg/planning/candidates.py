@@ -400,7 +400,7 @@ def _with_stages(problem: Problem, x: Choices) -> Choices:
     stage = (x["rows"] + loaded) * LINE * planes_of(problem)
     if planes_of(problem) > 1:
         stage -= x["a_in_registers"] * x["rows"] * LINE
-    elif element_bytes(problem) < 4:  # a granule more of each line
+    if not problem.a.tma:  # a granule more of each line
         stage += x["a_in_registers"] * (x["rows"] if problem.a.k_major else line) * GRANULE
     whole = ROWS * x["columns"] * problem.out.dtype.word_bits // 8
     by_tma = (x["direct"] == 0) & (x["gather"] == 0) & problem.out.k_major & (problem.out.alignment == 16)

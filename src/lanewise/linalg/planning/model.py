@@ -138,12 +138,10 @@ class Costs(NamedTuple):
     promotion_in_halves: float = 0.014
     #: Splitting 64 × 64 f32 into bf16 in the registers of a warpgroup, while others multiply; the same of
     #: loading the fragments of 64 × 32 tf32 that lie along M.
-    register_split: float = 0.3
+    register_split: float = 0.2
     register_transpose: float = 0.033
-    #: One load by a thread of such numbers, where TMA cannot load them.
-    thread_load: float = 0.00026
-    #: A of 8 or 16 bits at any address: one granule that threads load; what share more loads from L2 and from
-    #: memory take, as each row of a step lies in two lines; and reading 64 × 128 bytes in the registers of a
+    #: A at any address: one granule that threads load; what share more loads from L2 and from memory take, as
+    #: each row of a step lies in two lines; and reading 64 × 128 bytes of 8 or 16 bits in the registers of a
     #: warpgroup, words along K and elements along M.
     granule_load: float = 0.00043
     granule_lines: float = 1.95
@@ -326,7 +324,7 @@ def _memory_bytes(x: Case, c: Costs, element: Values) -> tuple[Values, Values]:
     readers_a, matrices = _tiles_across(x), _matrices(x)
     readers_b = np.maximum(ceiling(_tiles_down(x, x.rows), x.across) / matrices, 1)
     rows = x.m * (1 + c.half_atoms * (_lines_a(x) < SECTOR) + c.far_reads * (1 - 1 / readers_a))
-    rows = rows * _share_of_planes(x) * (1 + c.granule_reads * _is_shifted(x))
+    rows = rows * _share_of_planes(x) * (1 + c.granule_reads * _has_granules(x))
     of_b = 1 + c.half_atoms * (x.lines_b < SECTOR) + c.far_reads * (1 - 1 / readers_b)
     reads = (rows + x.n * matrices * of_b) * x.k * element * x.batch
     lines = np.where(x.along_n > 0, x.m, x.n) * x.batch
@@ -378,9 +376,9 @@ def _is_transposed(x: Case) -> Values:
     return (x.a_in_registers > 0) & (x.planes == 1) & (x.element_bytes == 4)
 
 
-def _is_shifted(x: Case) -> Values:
-    """Return whether A, of 8 or 16 bits, is loaded at any address, and shifted in registers."""
-    return (x.a_in_registers > 0) & (x.element_bytes < 4)
+def _has_granules(x: Case) -> Values:
+    """Return whether threads load A, at any address, and registers shift or split it."""
+    return (x.a_in_registers > 0) & (x.element_bytes < 4) & ((x.planes == 1) | (x.aligned_a < 16))
 
 
 def _lines_a(x: Case) -> Values:
@@ -462,7 +460,7 @@ def _load_factors(x: Case, c: Costs) -> tuple[Values, Values]:
     for begin, along in ((_lines_a(x), along_a), (begin_b, along_b)):
         crossing = c.split_lines * (1 - begin / LINE)
         factors.append((1 + along + crossing) * (1 + c.half_sectors * (begin < SECTOR)))
-    return np.where(_is_shifted(x), 1 + c.granule_lines, factors[0]), factors[1]
+    return np.where(_has_granules(x), 1 + c.granule_lines, factors[0]), factors[1]
 
 
 def _hopper(x: Case, c: Costs, gpu: Gpu) -> Parts:
@@ -491,10 +489,8 @@ def _hopper(x: Case, c: Costs, gpu: Gpu) -> Parts:
     latency = c.load_latency / x.stages / np.where((x.pingpong > 0) & (steps == 1) & flows, 2, 1)
     waits = (x.stages == 2) & (steps > 2) & (x.planes == 1)  # one is loaded while one is multiplied
     latency = latency * np.where(waits, 2, 1)
-    by_threads = (
-        x.a_in_registers * (x.aligned_a < 16) * x.rows * ROWS * 4 / np.minimum(x.aligned_a, 8) * c.thread_load
-    )
-    by_threads = np.where(_is_shifted(x), x.rows * LINE / _PIECE * c.granule_load, by_threads)
+    granules = x.rows * LINE / _PIECE * np.where(x.planes > 1, 2, 1)  # of f32, numbers twice as long
+    by_threads = np.where(_has_granules(x), granules * c.granule_load, 0)
     finish = _epilogue(x, c, consumers)
 
     def mainloop(active: Values) -> Values:
@@ -566,7 +562,7 @@ def _products_of_step(x: Case, c: Costs, consumers: Values, persistent: Values) 
     alone = ((consumers == 1) & (x.by_turns == 0)) | ((x.pingpong > 0) & ~persistent)
     high = np.where(x.pingpong > 0, x.rows, x.rows / consumers) / ROWS
     shifted = np.where(x.a_along_m > 0, c.register_elements, c.register_words) * high
-    single = np.where(_is_shifted(x), shifted, c.register_transpose * high)
+    single = np.where(_has_granules(x), shifted, c.register_transpose * high)
     registers = np.where(x.planes > 1, c.register_split, single)
     multiply = np.maximum(multiply, x.a_in_registers * (multiply / consumers + registers))
     return multiply + np.where(alone, c.step_alone, 0.0) + promoted

@@ -49,7 +49,7 @@ class Consumer(Mainloop):
             else:
                 row, column, matrix = tiles[number]
                 first_row, first_column = self.place.first_element(T, row, column)
-            if T.shifts_a:
+            if T.threads_load_a:
                 self.a = self.tile_a.source(self.first * ROWS, *self.lying_a, (first_row, matrix))
             if not T.pingpong:
                 first_row = first_row + own * T.consumer_rows

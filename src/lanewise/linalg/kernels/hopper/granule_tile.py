@@ -1,8 +1,9 @@
-"""A of 8 or 16 bits whose rows begin between multiples of 16 bytes, where TMA has no tensor map.
+"""A whose rows begin between multiples of 16 bytes, where TMA has no tensor map.
 
 Idle warps bring whole granules of 16 bytes by cp.async: a line, and the bytes beside it, as it lies.
-Consumers read the words of their fragments, two neighbours for each, and shift what they need out of both; of
-an A that lies along M they read single elements. Nothing is copied before: memory is read once.
+Consumers of 8 or 16 bits read the words of their fragments, two neighbours for each, and shift what they need
+out of both; of an A that lies along M they read single elements, and of f32 numbers, which they split into
+three bf16. Nothing is copied before: memory is read once.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 from lanewise import lang as lw
-from lanewise.formats import u8
+from lanewise.formats import f32, u8
 from lanewise.lang.trace.types import u16, u32
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.hopper.loaded_apart import LOADING, LoadedApart, arrive_when_copied
+from lanewise.linalg.kernels.hopper.split_tile import split_fragments
 from lanewise.linalg.kernels.hopper.traits import GRANULE, ROWS, Traits
 
 #: Bytes of a register of a fragment; those between the first half of an instruction's K and the second.
@@ -26,10 +28,13 @@ class GranuleTile(LoadedApart):
 
     def __init__(self, traits: Traits) -> None:
         super().__init__(traits)
-        self.size = traits.element_bytes
+        #: Whether A is f32 that is split; bytes of an element, and of what a lane reads at once of a line.
+        self.splits = traits.splits_a
+        self.size, self.read = (4, 2 * _WORD) if self.splits else (traits.element_bytes, _WORD)
         self.lines, along = (self.rows, self.bk) if self.k_major else (self.bk, self.rows)
-        self.granules = along * self.size // GRANULE + 1
-        self.pitch = self.granules * GRANULE
+        #: Granules of a line's own bytes; it has one more, as it may begin within its first.
+        self.across = along * self.size // GRANULE
+        self.pitch = (self.across + 1) * GRANULE
         #: Whether elements may begin between two words.
         self.shifts = traits.problem.a.alignment < _WORD
 
@@ -41,28 +46,36 @@ class GranuleTile(LoadedApart):
 
     # what is loaded ---------------------------------------------------------------------------------------
 
+    def own_granules(self) -> list[tuple[Any, Any, int, range]]:
+        """Return this thread's granules: of each kind its line, its number in it, how many lines are copied at
+        once, and from which lines on. All threads copy several lines but for their last granules, then these."""
+        thread, several = lw.thread_idx.x - 32, LOADING // self.across
+        return [
+            (thread // self.across, thread % self.across, several, range(0, self.lines, several)),
+            (thread, self.across, LOADING, range(0, self.lines, LOADING)),
+        ]
+
     @lw.device
     def of_tile(self, A, sizes, strides, at) -> Any:
-        """Return this thread's granules of a tile: of each its line, where it is, and how many bytes of the
-        line, of M or of K, lie from there on; and where the array begins, and how far steps are apart."""
+        """Return this thread's granules of a tile: of each where it is, and how many bytes of the line, of M or
+        of K, lie from there on; and where the array begins, and how far steps are apart."""
         (first_row, first_k, matrix), (leading, stride), (M, K) = at, strides, sizes
         source = (A + matrix.to(lw.i64) * stride).address.to(lw.u64)
         outer, inner, lines, length = first_row, first_k, M, K
         if not self.k_major:
             outer, inner, lines, length = first_k, first_row, K, M
         pitch = (leading * self.size).to(lw.u64)
-        granules = []
-        for first in range(0, self.lines * self.granules, LOADING):
-            number = first + lw.thread_idx.x - 32
-            line = number // self.granules
-            start = source + (outer + line).to(lw.u64) * pitch
-            end = start + (length * self.size).to(lw.u64)
-            start = (start + (inner * self.size).to(lw.u64)) >> 4 << 4
-            start = start + ((number - line * self.granules) * GRANULE).to(lw.u64)
-            left = lw.max(end.to(lw.i64) - start.to(lw.i64), 0).to(lw.i32)
-            if self.k_major:
-                left = lw.where(outer + line < lines, left, 0)
-            granules.append((line, start, left))
+        first_line = source + outer.to(lw.u64) * pitch + (inner * self.size).to(lw.u64)
+        rest, granules = (length - inner) * self.size, []
+        for line, number, _, begins in self.own_granules():
+            own, ahead = first_line + line.to(lw.u64) * pitch, number * GRANULE
+            for begin in begins:
+                place = own + pitch * begin
+                head = (place & (GRANULE - 1)).to(lw.i32)
+                left = rest + head - ahead
+                if self.k_major:
+                    left = lw.where(outer + line + begin < lines, left, 0)
+                granules.append((place - head.to(lw.u64) + lw.u64(ahead), left))
         further = lw.u64(self.bk * self.size) if self.k_major else pitch * self.bk
         return granules, A.address.to(lw.u64), further, (first_k, K)
 
@@ -71,18 +84,22 @@ class GranuleTile(LoadedApart):
         """Begin to copy this thread's granules of a step of a tile's K, and arrive when they are there."""
         granules, array, further, (first_k, K) = tile
         k, further = first_k + step * self.bk, step.to(lw.u64) * further
-        target = self.base(stage) + ((lw.thread_idx.x - 32) * GRANULE).to(lw.u32)
-        for number, (line, start, left) in enumerate(granules):
-            place, to = start + further, target + number * LOADING * GRANULE
-            left = left - step * (self.bk * self.size) if self.k_major else lw.where(k + line < K, left, 0)
-            left = lw.max(lw.min(left, GRANULE), 0)
-            if number == 0:
-                if (place < array) & (left > 0):
-                    store_first_granule(to, place, array, left, self.size)
-                else:
+        base, done = self.base(stage), 0
+        for own_line, number, at_once, begins in self.own_granules():
+            own = base + (own_line * self.pitch + number * GRANULE).to(lw.u32)
+            for begin in begins:
+                (start, left), line = granules[done], own_line + begin
+                place, to = start + further, own + begin * self.pitch
+                left = left - step * (self.bk * self.size) if self.k_major else lw.where(k + line < K, left, 0)
+                left = lw.max(lw.min(left, GRANULE), 0)
+                if done == 0:
+                    if (place < array) & (left > 0):
+                        store_first_granule(to, place, array, left, self.size)
+                    else:
+                        copy_granule(to, place, left)
+                elif begin + at_once <= self.lines or line < self.lines:
                     copy_granule(to, place, left)
-            elif (number + 1) * LOADING <= self.lines * self.granules or line < self.lines:
-                copy_granule(to, place, left)
+                done += 1
         arrive_when_copied(full)
 
     # what is read -----------------------------------------------------------------------------------------
@@ -101,7 +118,7 @@ class GranuleTile(LoadedApart):
             if self.k_major:
                 line = row + number * 8
                 head = (start + (row_of_tile + line).to(lw.u32) * pitch) & (GRANULE - 1)
-                place = (line * self.pitch + t * _WORD).to(lw.u32) + head
+                place = (line * self.pitch + t * self.read).to(lw.u32) + head
                 places.append((place & ~lw.u32(_WORD - 1), (place & (_WORD - 1)) * 8))
             else:
                 line = t * 2 + number
@@ -111,8 +128,10 @@ class GranuleTile(LoadedApart):
 
     @lw.device
     def fragments(self, source, block: int, stage, depths):
-        """Return A of the wgmma of a block of 64 rows and some k of a stage, by plane (one) and step of K."""
+        """Return A of the wgmma of a block of 64 rows and some k of a stage, by plane and step of K."""
         base = self.base(stage)
+        if self.splits:
+            return split_fragments(depths, lambda row, k: self.numbers(base, source, block, row, k))
         registers = []
         for k in depths:
             words = []
@@ -131,6 +150,15 @@ class GranuleTile(LoadedApart):
                         words.append(low | (high << 16))
             registers.append(tuple(words))
         return [registers]
+
+    def numbers(self, base, source, block: int, row: int, k: int):
+        """Return the two f32 of a lane in row 0 or 8 of its fragment, from some k of a stage on."""
+        if self.k_major:
+            place, _ = source[row // 8]
+            at = base + place + (block * ROWS * self.pitch + k * self.size)
+            return [lw.pointer(at + i * self.size, f32, "shared", _WORD).load() for i in range(2)]
+        at = base + (k * self.pitch + (block * ROWS + row) * self.size)
+        return [lw.pointer(at + place, f32, "shared", _WORD).load() for place in source]
 
     def word(self, place, bits):
         """Return a word of a line, some bits behind a place in shared memory."""

@@ -30,11 +30,11 @@ class Mainloop:
         self.tile_a, self.b = tile_a, tile_b.descriptor(whole=True)
         #: The first of this consumer's blocks of 64 rows in the tile.
         self.first = 0 if traits.pingpong else own * (traits.consumer_rows // ROWS)
-        #: Where products find A; of one that is shifted it depends on the tile.
+        #: Where products find A; of one that lies at any address it depends on the tile.
         self.a: Any = None
         if not traits.plan.a_in_registers:
             self.a = tile_a.descriptor(whole=False)
-        elif not traits.shifts_a:
+        elif not traits.threads_load_a:
             self.a = tile_a.source(self.first * ROWS)
         #: Set by the kernel.
         self.epilogue: Any = None

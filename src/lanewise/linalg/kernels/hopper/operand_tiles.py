@@ -34,7 +34,7 @@ def operand_tiles(traits: Traits) -> tuple[Any, OperandTile]:
     offset = SharedMemory(T).offsets["b"]
     of_b = OperandTile(T, T.b, (T.bn, T.bk), T.problem.b.k_major, across, offset, l2_b)
     if T.loads_a_apart:
-        return (SplitTile if T.splits_a else GranuleTile)(T), of_b
+        return (GranuleTile if T.threads_load_a else SplitTile)(T), of_b
     kind = TransposedTile if T.transposes_a else OperandTile
     return kind(T, T.a, (T.bm, depth), T.problem.a.k_major, along, 0, l2_a), of_b
 

@@ -46,11 +46,12 @@ class SharedMemory:
     def a_bytes(self) -> int:
         """Bytes of A in one stage; of a sparse A, of the values that are kept."""
         T = self.traits
-        if T.splits_a:
-            return T.bm * T.bk * 4
-        if T.shifts_a:  # a granule more of each line
+        size = 4 if T.splits_a else T.element_bytes
+        if T.threads_load_a:  # a granule more of each line
             lines, along = (T.bm, T.bk) if T.problem.a.k_major else (T.bk, T.bm)
-            return lines * (along * T.element_bytes + GRANULE)
+            return lines * (along * size + GRANULE)
+        if T.splits_a:
+            return T.bm * T.bk * size
         return T.bm * LINE // 2 if T.problem.sparse else self._operand_bytes(T.bm, T.problem.a.k_major)
 
     @cached_property

@@ -1,7 +1,7 @@
 """A of f32 that is split into three bf16 in registers: this is for an A that is much larger than B.
 
 The three bf16 are those of a copy (`copies/chunks.py`), and so are the bits of the product. A warp beside the
-producer loads A by TMA; where rows of A begin at no multiples of 16 bytes, all idle warps do.
+producer loads A by TMA; `granule_tile.py` has an A whose rows begin at no multiples of 16 bytes.
 """
 
 from __future__ import annotations
@@ -13,12 +13,7 @@ from lanewise.formats import f32
 from lanewise.lang.memory.array import Array
 from lanewise.lang.trace.scalar import Scalar
 from lanewise.layout import Layout
-from lanewise.linalg.kernels.hopper.loaded_apart import (
-    LOADING,
-    LOADING_WARPS,
-    LoadedApart,
-    arrive_when_copied,
-)
+from lanewise.linalg.kernels.hopper.loaded_apart import LoadedApart
 from lanewise.linalg.kernels.hopper.shared_memory import POLICIES, line_swizzle
 from lanewise.linalg.kernels.hopper.traits import LINE, ROWS, Traits
 
@@ -42,8 +37,6 @@ class SplitTile(LoadedApart):
         self.cache: dict[str, Any] = {} if letter == "-" else {"cache": POLICIES[letter]}
         lines, along = (self.rows, self.bk) if self.k_major else (self.bk, self.rows)
         self.lines, self.boxes = lines, along // _WIDE
-        #: Elements that a thread loads at once, if threads do.
-        self.by_threads, self.width = not traits.problem.a.tma, traits.problem.a.alignment // 4
 
     @property
     def box(self) -> tuple[int, int]:
@@ -59,50 +52,21 @@ class SplitTile(LoadedApart):
     @property
     def arrivals(self) -> int:
         """How many threads arrive at a stage's barrier for A."""
-        return LOADING if self.by_threads else 1
+        return 1
 
     def of_tile(self, A, sizes, strides, at) -> Any:
-        """Return what loads of a tile need: A, its sizes, how far its lines are apart, where it begins."""
-        (first, k, matrix), (leading, stride) = at, strides
-        source = A + matrix.to(lw.i64) * stride if self.by_threads else A
-        return source, sizes, leading, (first, k, matrix)
+        """Return what loads of a tile need: A, and where the tile begins."""
+        return A, at
 
     @lw.device
     def load_stage(self, tile, step, stage, full) -> None:
         """Begin to load a step of a tile's K, and arrive at the barrier of its stage."""
-        A, sizes, leading, (first, k, matrix) = tile
+        A, (first, k, matrix) = tile
         k, target = k + step * self.bk, self.target()
-        if self.by_threads:
-            self.load_by_threads(A, target, sizes, leading, (first, k), stage)
-            arrive_when_copied(full)
-        else:
-            full.arrive(expect=4 * self.rows * self.bk)
-            for box in range(self.boxes):
-                place = (first, k + box * _WIDE) if self.k_major else (k, first + box * _WIDE)
-                lw.tma.load(target[None, None, box, stage], A, (matrix, *place), full, **self.cache)
-
-    @lw.device
-    def load_by_threads(self, A, array, sizes, leading, at, stage) -> None:
-        """Begin this thread's loads of a tile: a line, or two, by each warp at once; zeros lie outside."""
-        M, K = sizes
-        first, k = at
-        lane = lw.lane_id()
-        warp = lw.thread_idx.x // 32 - 1
-        across = _WIDE // self.width
-        own = warp * self.width + lane // across
-        place = lane % across * self.width
-        first_line, first_place, lines, places = (first, k, M, K) if self.k_major else (k, first, K, M)
-        source = A + (first_line + own).to(lw.i64) * leading + (first_place + place).to(lw.i64)
-        lines_at_once = LOADING_WARPS * self.width
+        full.arrive(expect=4 * self.rows * self.bk)
         for box in range(self.boxes):
-            left = lw.max(lw.min(places - first_place - place - box * _WIDE, self.width), 0) * 4
-            for begin in range(0, self.lines, lines_at_once):
-                line = begin + own
-                if begin + lines_at_once <= self.lines or line < self.lines:
-                    there = source + leading * begin + box * _WIDE
-                    bytes_ = lw.where(first_line + line < lines, left, 0)
-                    target = array.ptr(line, place, box, stage).aligned(4 * self.width)
-                    lw.cp_async(target, there.aligned(4 * self.width), 4 * self.width, src_bytes=bytes_)
+            place = (first, k + box * _WIDE) if self.k_major else (k, first + box * _WIDE)
+            lw.tma.load(target[None, None, box, stage], A, (matrix, *place), full, **self.cache)
 
     def source(self, first_row) -> tuple[Array, Any]:
         """Return what fragments are read by: the array of A, and the first row."""
@@ -114,18 +78,7 @@ class SplitTile(LoadedApart):
         array, first_row = source
         thread = lw.thread_idx.x % 128
         row, column = first_row + block * ROWS + thread // 32 * 16 + thread % 32 // 4, thread % 4 * 2
-        planes: list[list[tuple[Scalar, ...]]] = [[], [], []]
-        for k in depths:
-            registers: list[list[Scalar]] = [[], [], []]
-            for deep in (0, 8):
-                for down in (0, 8):
-                    split = split_pair(*self.pair(array, row + down, column, k + deep, stage))
-                    for plane in range(3):
-                        registers[plane].append(split[plane])
-            # registers of A: rows 0 and 8 of the first eight of K, then of the others
-            for plane in range(3):
-                planes[plane].append(tuple(registers[plane]))
-        return planes
+        return split_fragments(depths, lambda down, k: self.pair(array, row + down, column, k, stage))
 
     @lw.device
     def pair(self, array, row, column, k: int, stage):
@@ -134,6 +87,17 @@ class SplitTile(LoadedApart):
             place = array.ptr(row, k % _WIDE + column, k // _WIDE, stage)
             return lw.pointer(place.address, f32, "shared", 8).load(2)
         return [array[k + column + i, row % _WIDE, row // _WIDE, stage] for i in range(2)]
+
+
+def split_fragments(depths, pair) -> list[list[tuple[Scalar, ...]]]:
+    """Return fragments of A by plane and step of K; `pair(row, k)` gives two numbers of row 0 or 8."""
+    planes: list[list[tuple[Scalar, ...]]] = [[], [], []]
+    for k in depths:
+        # registers of A: rows 0 and 8 of the first eight of K, then of the others
+        split = [split_pair(*pair(row, k + deep)) for deep in (0, 8) for row in (0, 8)]
+        for plane in range(3):
+            planes[plane].append(tuple(each[plane] for each in split))
+    return planes
 
 
 @lw.device
