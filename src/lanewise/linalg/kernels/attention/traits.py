@@ -19,11 +19,8 @@ from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP
 
 #: Registers of a thread of the producer, and of a consumer, by the number of consumers of a multiprocessor.
 _REGISTERS = {2: (24, 240), 3: (32, 160)}
-#: The same where two blocks share a multiprocessor.
-_REGISTERS_OF_TWO = {1: (40, 216), 2: (24, 104)}
-#: Registers that the scores of a tile, rounded ones and sums of a thread take at most if two blocks of two
-#: consumers share one.
-_MOST_OF_TWO = 80
+#: The same where two blocks of one consumer each share a multiprocessor.
+_REGISTERS_OF_TWO = (40, 216)
 #: Shared memory that blocks of a multiprocessor may have on sm_90, without what their mbarriers take.
 SHARED_BYTES = 227 * 1024 - 1024
 
@@ -53,15 +50,13 @@ class Traits:
 
     @property
     def blocks_at_once(self) -> int:
-        """Blocks of a multiprocessor: two of one or two consumers each, if their shared memory and sums fit."""
-        sums_fit = self.tile.keys * 3 // 4 + self.depth // 2 <= _MOST_OF_TWO
-        few = self.tile.consumers == 1 or (self.tile.consumers == 2 and sums_fit)
-        return 2 if few and 2 * self.shared_bytes <= SHARED_BYTES else 1
+        """Blocks of a multiprocessor: two with one consumer each, if their shared memory and sums fit."""
+        return 2 if self.tile.consumers == 1 and 2 * self.shared_bytes <= SHARED_BYTES else 1
 
     @property
     def registers(self) -> tuple[int, int] | None:
         """Registers of a thread of the producer, and of a consumer; none if all have enough as it is."""
-        return (_REGISTERS_OF_TWO if self.blocks_at_once == 2 else _REGISTERS).get(self.tile.consumers)
+        return _REGISTERS_OF_TWO if self.blocks_at_once == 2 else _REGISTERS.get(self.tile.consumers)
 
     @property
     def width(self) -> int:

@@ -32,9 +32,8 @@ class GranuleTile(LoadedApart):
         self.splits = traits.splits_a
         self.size, self.read = (4, 2 * _WORD) if self.splits else (traits.element_bytes, _WORD)
         self.lines, along = (self.rows, self.bk) if self.k_major else (self.bk, self.rows)
-        #: Granules of a line's own bytes; it has one more, as it may begin within its first.
-        self.across = along * self.size // GRANULE
-        self.pitch = (self.across + 1) * GRANULE
+        self.granules = along * self.size // GRANULE + 1
+        self.pitch = self.granules * GRANULE
         #: Whether elements may begin between two words.
         self.shifts = traits.problem.a.alignment < _WORD
 
@@ -46,36 +45,30 @@ class GranuleTile(LoadedApart):
 
     # what is loaded ---------------------------------------------------------------------------------------
 
-    def own_granules(self) -> list[tuple[Any, Any, int, range]]:
-        """Return this thread's granules: of each kind its line, its number in it, how many lines are copied at
-        once, and from which lines on. All threads copy several lines but for their last granules, then these."""
-        thread, several = lw.thread_idx.x - 32, LOADING // self.across
-        return [
-            (thread // self.across, thread % self.across, several, range(0, self.lines, several)),
-            (thread, self.across, LOADING, range(0, self.lines, LOADING)),
-        ]
-
     @lw.device
     def of_tile(self, A, sizes, strides, at) -> Any:
-        """Return this thread's granules of a tile: of each where it is, and how many bytes of the line, of M or
-        of K, lie from there on; and where the array begins, and how far steps are apart."""
+        """Return this thread's granules of a tile: of each its line, where it is, and how many bytes of the
+        line, of M or of K, lie from there on; and where the array begins, and how far steps are apart."""
         (first_row, first_k, matrix), (leading, stride), (M, K) = at, strides, sizes
         source = (A + matrix.to(lw.i64) * stride).address.to(lw.u64)
         outer, inner, lines, length = first_row, first_k, M, K
         if not self.k_major:
             outer, inner, lines, length = first_k, first_row, K, M
-        pitch = (leading * self.size).to(lw.u64)
-        first_line = source + outer.to(lw.u64) * pitch + (inner * self.size).to(lw.u64)
-        rest, granules = (length - inner) * self.size, []
-        for line, number, _, begins in self.own_granules():
-            own, ahead = first_line + line.to(lw.u64) * pitch, number * GRANULE
-            for begin in begins:
-                place = own + pitch * begin
-                head = (place & (GRANULE - 1)).to(lw.i32)
-                left = rest + head - ahead
-                if self.k_major:
-                    left = lw.where(outer + line + begin < lines, left, 0)
-                granules.append((place - head.to(lw.u64) + lw.u64(ahead), left))
+        pitch, rest = (leading * self.size).to(lw.u64), (length - inner) * self.size
+        thread, granules = lw.thread_idx.x - 32, []
+        line, number = thread // self.granules, thread % self.granules
+        place = source + (outer + line).to(lw.u64) * pitch + (inner * self.size).to(lw.u64)
+        down, across = LOADING // self.granules, LOADING % self.granules  # from one to the next
+        for _ in range(0, self.lines * self.granules, LOADING):
+            head = (place & (GRANULE - 1)).to(lw.i32) - number * GRANULE
+            left = rest + head
+            if self.k_major:
+                left = lw.where(outer + line < lines, left, 0)
+            granules.append((line, place - head.to(lw.i64).to(lw.u64), left))
+            turns = number + across >= self.granules
+            number = number + lw.where(turns, across - self.granules, across)
+            line = line + lw.where(turns, down + 1, down)
+            place = place + lw.where(turns, pitch * (down + 1), pitch * down)
         further = lw.u64(self.bk * self.size) if self.k_major else pitch * self.bk
         return granules, A.address.to(lw.u64), further, (first_k, K)
 
@@ -84,22 +77,18 @@ class GranuleTile(LoadedApart):
         """Begin to copy this thread's granules of a step of a tile's K, and arrive when they are there."""
         granules, array, further, (first_k, K) = tile
         k, further = first_k + step * self.bk, step.to(lw.u64) * further
-        base, done = self.base(stage), 0
-        for own_line, number, at_once, begins in self.own_granules():
-            own = base + (own_line * self.pitch + number * GRANULE).to(lw.u32)
-            for begin in begins:
-                (start, left), line = granules[done], own_line + begin
-                place, to = start + further, own + begin * self.pitch
-                left = left - step * (self.bk * self.size) if self.k_major else lw.where(k + line < K, left, 0)
-                left = lw.max(lw.min(left, GRANULE), 0)
-                if done == 0:
-                    if (place < array) & (left > 0):
-                        store_first_granule(to, place, array, left, self.size)
-                    else:
-                        copy_granule(to, place, left)
-                elif begin + at_once <= self.lines or line < self.lines:
+        target = self.base(stage) + ((lw.thread_idx.x - 32) * GRANULE).to(lw.u32)
+        for number, (line, start, left) in enumerate(granules):
+            place, to = start + further, target + number * LOADING * GRANULE
+            left = left - step * (self.bk * self.size) if self.k_major else lw.where(k + line < K, left, 0)
+            left = lw.max(lw.min(left, GRANULE), 0)
+            if number == 0:
+                if (place < array) & (left > 0):
+                    store_first_granule(to, place, array, left, self.size)
+                else:
                     copy_granule(to, place, left)
-                done += 1
+            elif (number + 1) * LOADING <= self.lines * self.granules or line < self.lines:
+                copy_granule(to, place, left)
         arrive_when_copied(full)
 
     # what is read -----------------------------------------------------------------------------------------
