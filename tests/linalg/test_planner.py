@@ -48,7 +48,7 @@ def drawn(seed: int, count: int) -> list[Problem]:
 def test_a_plan_can_be_had_and_its_time_is_said(problem: Problem) -> None:
     plan = plan_of(problem, "sm_90a")
     require_kernel(problem, plan)
-    found = estimate(problem, plan, HOPPER)
+    found = estimate(problem, plan)
     assert 1e-6 < found.seconds < 1 and 0 < found.error < 0.6
     assert found.bound in found.parts
     assert found.seconds * 1e6 >= 0.8 * max(found.parts.values())
@@ -124,9 +124,9 @@ def test_longer_products_take_longer() -> None:
     """Four times the K, or twice the batch, with the same plan."""
     for problem in drawn(7, 16):
         plan = plan_of(problem, "sm_90a")
-        once = estimate(problem, plan, HOPPER).seconds
-        assert estimate(replace(problem, k=4 * problem.k), plan, HOPPER).seconds >= 0.99 * once
-        assert estimate(replace(problem, batch=2 * problem.batch), plan, HOPPER).seconds >= once
+        once = estimate(problem, plan).seconds
+        assert estimate(replace(problem, k=4 * problem.k), plan).seconds >= 0.99 * once
+        assert estimate(replace(problem, batch=2 * problem.batch), plan).seconds >= once
 
 
 def test_power_slows_all_plans_of_a_long_product_alike() -> None:
@@ -145,7 +145,7 @@ def test_copies_that_transpose_tf32_take_longer() -> None:
     for layout in ("nt", "nn"):
         problem = problem_of_sizes(128, 64, 64, "f32", layout=layout, precision="tf32")
         plan = Plan("warpgroup", "sm_90a", (64, 32, 32), 16)
-        times[layout] = estimate(problem, plan, HOPPER).parts["copies of operands"]
+        times[layout] = estimate(problem, plan).parts["copies of operands"]
     assert times["nt"] == 0 and times["nn"] > H200.copy + H200.transposing_copy
 
 

@@ -85,7 +85,7 @@ def test_what_has_no_such_kernel_is_told() -> None:
             lw.matmul(a, b, plan=plan((64, 64, 64), whole_sectors=True, **changed))
     with pytest.raises(LanewiseError, match="whole_sectors=True is for"):
         lw.matmul(a, b[:, :99], plan=plan((64, 64, 64), whole_sectors=True, copy_b=True))
-    with pytest.raises(LanewiseError, match="whole_sectors=True is for plans of family 'warpgroup'"):
+    with pytest.raises(LanewiseError, match="plans of family 'warp' have whole_sectors=False, not True"):
         lw.matmul(a, b, plan=Plan("warp", "sm_80", (64, 64, 64), 2, whole_sectors=True), arch="sm_80")
 
 

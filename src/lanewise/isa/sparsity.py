@@ -104,7 +104,7 @@ class Metadata(SelectedOperand):
             )
         if self.per_code == 2:
             pairs = np.stack([array & 3, array >> 2], axis=-1)
-            return pairs.reshape(*array.shape[:-1], -1).astype(np.uint8)
+            return pairs.reshape(*array.shape[:-1], 2 * array.shape[-1]).astype(np.uint8)
         if not np.isin(array, _TF32_CODES).all():
             strange = array[~np.isin(array, _TF32_CODES)][0]
             raise LanewiseError(

@@ -30,8 +30,9 @@ from lanewise.linalg.planning.planned import PlannedProduct
 from lanewise.linalg.planning.planner import plan_of, require_kernel
 from lanewise.linalg.problem import Problem
 from lanewise.linalg.quantize import QuantizedMatrix
-from lanewise.linalg.rules import Request, number_of, problem_of_copies, request_of, scattered
+from lanewise.linalg.rules import Request, problem_of_copies, request_of, scattered
 from lanewise.linalg.sparsify import SparseMatrix, sparse_plan_of, sparse_request
+from lanewise.linalg.types import number_of
 from lanewise.tracebacks import short_traceback, shorten
 
 _Call = TypeVar("_Call", bound=Callable[..., Any])

@@ -45,7 +45,7 @@ def with_copies(problem: Problem, plan: Plan) -> Plan:
     >>> copied.copy_a, copied.copy_b
     (True, False)
     """
-    if plan.family not in ("warpgroup", "blackwell"):
+    if plan.family == "warp":
         return replace(plan, copy_a=False, copy_b=False)
     copies = [
         needs_copy(operand, problem.precision, plan.family == "blackwell")
@@ -59,15 +59,10 @@ def with_copies(problem: Problem, plan: Plan) -> Plan:
 def as_loaded(problem: Problem, plan: Plan) -> Problem:
     """Return a problem with its operands as wgmma (or tcgen05) gets them: those that are copied are made
     contiguous along K, where wgmma wants it; one that goes through registers stays as it lies."""
-    tcgen05 = plan.family == "blackwell"
-    kept = None
-    if plan.a_in_registers:
-        kept = "b" if computes_transpose(problem, plan) else "a"
+    copied = with_copies(problem, plan)
 
-    def loaded(name: str) -> Operand:
-        operand: Operand = getattr(problem, name)
-        copies = name != kept and (not tcgen05 or needs_copy(operand, problem.precision, tcgen05))
-        turned = copies and needs_transpose(operand, problem.precision)
+    def loaded(operand: Operand, is_copied: bool) -> Operand:
+        turned = is_copied and needs_transpose(operand, problem.precision)
         return replace(operand, k_major=operand.k_major or turned)
 
-    return replace(problem, a=loaded("a"), b=loaded("b"))
+    return replace(problem, a=loaded(problem.a, copied.copy_a), b=loaded(problem.b, copied.copy_b))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 from lanewise.errors import LanewiseError
@@ -60,7 +60,7 @@ class Plan:
     #: the results: a thread stores a row of a tile by a bulk copy. It changes no bits.
     whole_sectors: bool = False
     #: Why this one: a sentence for people.
-    why: str = ""
+    why: str = field(default="", compare=False)
 
 
 class Estimate(NamedTuple):
@@ -76,10 +76,17 @@ class Estimate(NamedTuple):
     parts: dict[str, float] = {}  # noqa: RUF012, never written
 
 
-#: Fields that plans of family "warp" do not have, and their values there.
-NOT_OF_WARPS = {
-    field.name: field.default for field in fields(Plan) if field.name in ("cluster", "skew", "gather", "l2")
+#: Fields that plans of a family do not have: they have their usual values there.
+_LACKING = {
+    "warp": ("cluster", "skew", "gather", "l2", "direct", "swap", "a_in_registers", "whole_sectors"),
+    "blackwell": ("skew", "gather", "l2", "direct", "a_in_registers", "whole_sectors"),
+    "sparse": ("a_in_registers", "whole_sectors"),
 }
+
+
+def usual_fields(family: str) -> dict[str, object]:
+    """Return the fields that plans of a family do not have, and the value that they have in all of them."""
+    return {each.name: each.default for each in fields(Plan) if each.name in _LACKING.get(family, ())}
 
 
 def require_fields(plan: Plan) -> None:
@@ -104,10 +111,10 @@ def require_fields(plan: Plan) -> None:
         raise LanewiseError(f"skew={plan.skew!r}: a plan takes an integer of at least 0")
     if not isinstance(plan.l2, str):
         raise LanewiseError(f"l2={plan.l2!r}: a plan takes two letters, each f, n or -, or ''")
-    for field in fields(plan):
-        value = getattr(plan, field.name)
-        if isinstance(field.default, bool) and not isinstance(value, bool):
-            raise LanewiseError(f"{field.name}={value!r}: a plan takes True or False")
+    for each in fields(plan):
+        value = getattr(plan, each.name)
+        if isinstance(each.default, bool) and not isinstance(value, bool):
+            raise LanewiseError(f"{each.name}={value!r}: a plan takes True or False")
     for name, allowed in (("family", FAMILIES), ("schedule", SCHEDULES)):
         value = getattr(plan, name)
         if value not in allowed:

@@ -74,6 +74,11 @@ class Epilogue:
     folded: str | None = None
 
     @property
+    def is_long(self) -> bool:
+        """Whether it takes many instructions."""
+        return self.activation is not None or self.function is not None
+
+    @property
     def compiled_in(self) -> Epilogue:
         """The epilogue without what is an argument of a kernel: strides, and where a residual lies."""
         residual = None if self.residual is None else Operand(self.residual.dtype, True, 0)

@@ -37,6 +37,7 @@ from lanewise.linalg.types import (
     activation_of,
     format_named,
     names_taken,
+    number_of,
     precision_of,
     product_of,
     result_of,
@@ -146,7 +147,7 @@ def request_of(
     scale_out = _scale_out(options.scale_out, left)
     request = Request(
         left, right, out, bias, residual, scale_a, scale_b, scale_out,
-        number_of(options.alpha, "alpha") * scale_a.number * scale_b.number, beta, batch, m, n, k, None,
+        number_of(options.alpha, "alpha") * scale_a.number * scale_b.number + 0.0, beta, batch, m, n, k, None,
         result,
     )  # fmt: skip
     _require_one_device(request)
@@ -182,24 +183,6 @@ def _with_axes(view: View, places: Sequence[int]) -> View:
         shape.insert(len(shape) - place, 1)
         strides.insert(len(strides) - place, 0)
     return view._replace(shape=tuple(shape), strides=tuple(strides))
-
-
-def number_of(value: object, name: str) -> float:
-    """Return a number of the epilogue as a float; arrays are refused.
-
-    -0.0 counts as 0.0: calls that differ in nothing but this are one kind of call.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        mend = (
-            f": pass float({name}); arrays may be scale_a, scale_b and scale_out"
-            if hasattr(type(value), "shape")
-            else ""
-        )
-        raise LanewiseError(f"{name} must be a number, not {type(value).__name__}{mend}")
-    try:
-        return float(value) + 0.0
-    except OverflowError:
-        raise LanewiseError(f"{name} must be at most 1.8e308; this integer is larger") from None
 
 
 def _flag(value: object) -> bool:

@@ -11,7 +11,7 @@ from lanewise.errors import LanewiseError
 from lanewise.formats import Format, f32
 from lanewise.linalg.block_scaling import SWIZZLED, BlockFormat, SwizzledScales, block_format_of
 from lanewise.linalg.operands import View, batch_strides, view_of
-from lanewise.linalg.types import BLOCK, Product
+from lanewise.linalg.types import BLOCK, Product, number_of
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,7 @@ def scale_of(
             f"{name} is for e4m3, e5m2 and int8; products of {a.format.dtype_name} are scaled by alpha="
         )
     if isinstance(given, int | float | np.floating | np.integer):
-        try:
-            return Scale(number=float(given))
-        except OverflowError:
-            raise LanewiseError(f"{name} must be at most 1.8e308; this integer is larger") from None
+        return Scale(number=number_of(given, name))
     if isinstance(given, SwizzledScales):
         return _swizzled(given, name, rows, k, a)
     view = view_of(given, name)

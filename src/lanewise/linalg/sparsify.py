@@ -47,13 +47,13 @@ class SparseMatrix(MatrixInTwoArrays):
     def _on_host(self) -> tuple[AnyArray, AnyArray]:
         """Return values and indices in host memory; they are copied from a GPU once."""
         if self.in_host_memory is None:
-            from lanewise.linalg.kernels.sparse.metadata import indices_of
+            from lanewise.linalg.kernels.sparse.metadata import indices_of, metadata_shape
 
             (library, _), copy = next(iter(self.copies.items()))
             k, n = self.shape
             values, metadata = (_to_host(array, library) for array in (copy.values, copy.metadata))
             kept = values.view(self.format.dtype)[: n * self.leading].reshape(n, self.leading)[:, : k // 2]
-            words = metadata[: len(metadata) // 4 * 4].view(np.int32)
+            words = metadata[: 4 * prod(metadata_shape(n, k, self.format.bits // 8))].view(np.int32)
             self.in_host_memory = np.ascontiguousarray(kept), indices_of(words, n, k, self.format)
         return self.in_host_memory
 

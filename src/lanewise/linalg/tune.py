@@ -17,7 +17,6 @@ from lanewise.linalg.operand_copies import with_copies
 from lanewise.linalg.options import options_of
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning import tuned
-from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.planning.planned import PlannedProduct
 from lanewise.linalg.planning.planner import candidates, estimate, plan_of
 from lanewise.linalg.problem import Problem
@@ -29,8 +28,6 @@ Candidate = TypeVar("Candidate", bound=Hashable)
 #: Candidates that are measured: those that the model finds best.
 _MOST_CANDIDATES = 24
 _GROUPS = (8, 16)
-#: Schedules of which the model of the Hopper kernels knows nothing: they are measured in any case.
-_NOT_MODELLED = ("pingpong", "one tile")
 #: Calls before a plan is measured: those that record its launches, and those by which machine code is made.
 _WARM_UP = 9
 #: What is written and read before each measurement, more than any L2 cache: operands come from memory then.
@@ -134,11 +131,9 @@ def plans_to_measure(problem: Problem, arch: str) -> tuple[Plan, list[Plan]]:
     All of them make the copies of operands that a call makes, and none says why it was chosen, so that plans
     that are the same are equal.
     """
-    gpu = GPUS[arch]
     usual = replace(plan_of(problem, arch), why="")
-    ranked = sorted(candidates(problem, arch), key=lambda plan: estimate(problem, plan, gpu).seconds)
-    unknown = [plan for plan in ranked[_MOST_CANDIDATES:] if plan.schedule in _NOT_MODELLED]
-    others = (replace(with_copies(problem, plan), why="") for plan in ranked[:_MOST_CANDIDATES] + unknown)
+    ranked = sorted(candidates(problem, arch), key=lambda plan: estimate(problem, plan).seconds)
+    others = (replace(with_copies(problem, plan), why="") for plan in ranked[:_MOST_CANDIDATES])
     tried = [usual, *others]
     plans = [replace(plan, group=group) for plan in tried for group in (plan.group, *_GROUPS)]
     return usual, [plan for plan in dict.fromkeys(plans) if plan != usual]
@@ -172,8 +167,7 @@ def measure_plans(a: Any, b: Any, *, count: int = 16, **keywords: Any) -> list[M
         for plan in plans if number % 2 == 0 else reversed(plans):
             times[plan].append(timer.seconds(calls[plan]))
     return [
-        MeasuredPlan(plan, estimate(problem, plan, GPUS[arch]).seconds * 1e6, median(times[plan]) * 1e6)
-        for plan in plans
+        MeasuredPlan(plan, estimate(problem, plan).seconds * 1e6, median(times[plan]) * 1e6) for plan in plans
     ]
 
 

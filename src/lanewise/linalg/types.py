@@ -167,3 +167,21 @@ def activation_of(name: object) -> str | None:
             "your own"
         )
     return ACTIVATIONS[name]
+
+
+def number_of(value: object, name: str) -> float:
+    """Return a number of an epilogue, or a scale, as a float; arrays are refused.
+
+    -0.0 counts as 0.0: calls that differ in nothing but this are one kind of call.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        mend = (
+            f": pass float({name}); arrays may be scale_a, scale_b and scale_out"
+            if hasattr(type(value), "shape")
+            else ""
+        )
+        raise LanewiseError(f"{name} must be a number, not {type(value).__name__}{mend}")
+    try:
+        return float(value) + 0.0
+    except OverflowError:
+        raise LanewiseError(f"{name} must be at most 1.8e308; this integer is larger") from None

@@ -412,7 +412,7 @@ def compare(name: str, a: object, b: object) -> Scalar:
 
 
 def _require_comparable(name: str, dtype: Format) -> None:
-    """Raise an error for a comparison that PTX does not have: of small floats, pairs, and the order of bits."""
+    """Raise an error for a comparison that PTX does not have: small floats, pairs, the order of bits."""
     if dtype.kind != "bits":
         refuse_dtype(name, dtype, "convert it first, as in x.to(lw.f32)")
     if dtype in PAIRS and name in ("eq", "ne"):

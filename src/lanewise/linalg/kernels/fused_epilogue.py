@@ -222,3 +222,9 @@ def finished(epilogue, given, value, of_row, of_column, residual, at, dtype):
 def rounded(value, dtype: Format) -> Scalar:
     """Return a finished value, or a sum, in the format of the result: by way of f32, unless it has it."""
     return value if value.dtype == dtype else value.to(f32).to(dtype)
+
+
+def pair_of_small(low, high, dtype: Format) -> Scalar:
+    """Return two f32 as neighbours of e4m3 or e5m2 in one register."""
+    text = f"cvt.rn.satfinite.{dtype.name}x2.f32 {{d}}, {{high}}, {{low}};"
+    return lw.asm(text, needs=("sm_89", "8.1"), d=lw.u16, high=high, low=low)

@@ -89,7 +89,7 @@ class CallKind(NamedTuple):
     def remember(self, prepared: Prepared, request: Request, options: Options) -> None:
         """Keep the launches of a call for the next one of its kind."""
         if request.a.library == "torch":
-            remember(self.key, KnownCall(prepared, request, options.out is not None))
+            remember(self.key, KnownCall(prepared, request))
 
     def offer(self, a: object, b: object, options: Options) -> None:
         """Give a call that is made often to machine code, which makes it from now on, if it can."""
@@ -132,7 +132,7 @@ def known_call(a: Any, b: object, options: Options) -> CallKind | None:
         settings = _settings(options.__dict__)
         key = (*map(kind_of_tensor, (a, b, *arrays)), settings)
         return CallKind(key, settings, CALLS.get(key))
-    except (AttributeError, TypeError, RuntimeError):  # not what a call takes, as sparse tensors: rules say so
+    except (AttributeError, TypeError, RuntimeError):  # not what a call takes: the rules say so
         return None
 
 
@@ -147,7 +147,7 @@ def _settings(given: Mapping[str, object]) -> tuple[object, ...]:
 class KnownCall:
     """What makes a kind of call again: its launches, and what its result is."""
 
-    def __init__(self, prepared: Prepared, request: Request, given_out: bool) -> None:
+    def __init__(self, prepared: Prepared, request: Request) -> None:
         torch = sys.modules["torch"]
         self.prepared = prepared
         self.ordinal: int = request.a.device or 0
@@ -156,7 +156,6 @@ class KnownCall:
         self.dtype, self.device = request.result.dtype, request.result.device
         self.empty, self.bytes = torch.empty, torch.uint8
         self.current_stream = torch._C._cuda_getCurrentRawStream
-        self.given_out = given_out
         #: Whether what `out` holds is the residual.
         self.adds_out = request.residual is request.out
         self.context = prepared.launches[0].kernel.context
@@ -210,8 +209,6 @@ class KnownCall:
 
     def _may_overlap(self, addresses: list[int]) -> bool:
         """Return whether the memory of the result and of another operand are not clearly apart."""
-        if not self.given_out:
-            return True
         own = self.extents[2]
         assert own is not None
         first, last = addresses[2] + own[0], addresses[2] + own[1]

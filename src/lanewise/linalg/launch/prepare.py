@@ -337,7 +337,10 @@ def current_stream(like: View, ordinal: int) -> int:
 def _without_terms(
     request: Request, problem: Problem, arch: str | None, given: Plan | None, stream: object
 ) -> Prepared | None:
-    """Compute a product with a K of 0, whose sums are zeros: as one of zeros with a short K."""
+    """Compute a product with a K of 0, whose sums are zeros: as one of zeros with a short K.
+
+    Scales of blocks have no elements then, and there is nothing to promote.
+    """
     module = sys.modules.get(request.a.library)
     if request.a.library not in ("torch", "cupy") or module is None:
         raise LanewiseError(
@@ -348,12 +351,19 @@ def _without_terms(
     for matrix in zeros:
         matrix[...] = 0
     a, b = (view_of(array, "a") for array in zeros)
-    request.a, request.b, request.metadata = a, b, None
+    changed = replace(request, a=a, b=b, metadata=None)
+    epilogue = problem.epilogue
+    if problem.block_format or epilogue.scale_a == "block":
+        changed = replace(changed, scale_a=Scale(), scale_b=Scale())
+        epilogue = replace(epilogue, scale_a=None, scale_b=None)
     filled = replace(
         problem,
         k=k,
         sparse=False,
         a=operand(a, problem.m, k, k, 1, 1, 0),
         b=operand(b, problem.n, k, k, 1, 1, 0),
+        epilogue=epilogue,
+        promote=None,
+        block_format="",
     )
-    return run(request, filled, arch, given, stream)
+    return run(changed, filled, arch, given, stream)

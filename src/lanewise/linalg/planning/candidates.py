@@ -169,7 +169,6 @@ def _with_smaller_tiles(choices: Choices, total: Any) -> Any:
 
 def ranked(
     problem: Problem,
-    cuts: bool = True,
     forced: tuple[int, int] | None = None,
     most_groups: int | None = None,
 ) -> Ranked:
@@ -177,8 +176,8 @@ def ranked(
 
     `forced` says how K is cut, its split and its groups; `most_groups` bounds the latter.
     """
-    may_cut = cuts and forced is None and most_groups is None
-    if not cuts or _is_chain(problem):
+    may_cut = forced is None and most_groups is None
+    if _is_chain(problem):
         forced = forced or (1, 1)
     products = problem.m * problem.n * problem.k * problem.batch
     both = min(problem.m, problem.n) <= _TRANSPOSED or (products >= _MANY and planes_of(problem) == 1)

@@ -23,7 +23,7 @@ from lanewise.linalg.kernels.hopper.traits import (
     WIDEST,
     WIDEST_PROMOTED,
 )
-from lanewise.linalg.kernels.tile_traits import SECTOR, columns_apart
+from lanewise.linalg.kernels.tile_traits import SECTOR, columns_apart, has_aligned_rows
 from lanewise.linalg.operand_copies import needs_copy, needs_transpose
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
@@ -703,7 +703,6 @@ def problem_columns(problem: Problem, plan: Plan) -> dict[str, float]:
         not operand.k_major and not needs_transpose(operand, problem.precision)
         for operand in (seen.a, seen.b)
     ]
-    epilogue = problem.epilogue
     return {
         "m": seen.m, "n": seen.n, "k": seen.k, "batch": seen.batch, "element_bytes": size, "out_bytes": out,
         "planes": planes, "plane_products": len(plane_products(planes)),
@@ -713,8 +712,8 @@ def problem_columns(problem: Problem, plan: Plan) -> dict[str, float]:
         "aligned_a": min(seen.a.alignment, 16), "aligned_b": min(seen.b.alignment, 16),
         "single_a": not seen.a.k_major and size != 2, "single_b": not seen.b.k_major and size != 2,
         "line_bytes": across * out, "along_n": seen.out.k_major,
-        "thread_stores": not (seen.out.tma and across * out % 16 == 0),
-        "long_epilogue": epilogue.activation is not None or epilogue.function is not None,
+        "thread_stores": not has_aligned_rows(seen),
+        "long_epilogue": problem.epilogue.is_long,
         "promotes": problem.promote is not None or planes > 1,
         "experts": problem.experts,
         "copies": len(copied),

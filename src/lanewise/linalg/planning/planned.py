@@ -15,9 +15,8 @@ from lanewise.hints import Suggests
 from lanewise.linalg.kernels.family import family_of
 from lanewise.linalg.operand_copies import with_copies
 from lanewise.linalg.orientation import oriented
-from lanewise.linalg.plan import NOT_OF_WARPS, Estimate, Plan, require_fields
+from lanewise.linalg.plan import Estimate, Plan, require_fields, usual_fields
 from lanewise.linalg.planning.blackwell import UNMEASURED
-from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.planning.planner import (
     estimate,
     require_kernel,
@@ -25,7 +24,7 @@ from lanewise.linalg.planning.planner import (
     with_fewer_stages,
 )
 from lanewise.linalg.problem import Problem
-from lanewise.linalg.sum_order import instruction_of, stored_bits
+from lanewise.linalg.sum_order import instruction_of
 
 #: Microseconds of a part of the time that is worth a word.
 _LEAST_PART = 0.05
@@ -42,7 +41,7 @@ class PlannedProduct(Suggests):
     def estimate(self) -> Estimate:
         """What the model says: seconds, waves, what bounds the product; an error if there is no kernel."""
         require_kernel(self.problem, self.plan)
-        return estimate(self.problem, self.plan, GPUS[self.plan.arch])
+        return estimate(self.problem, self.plan)
 
     @property
     def waves(self) -> float:
@@ -81,8 +80,8 @@ class PlannedProduct(Suggests):
         changed: dict[str, Any] = {"why": "changed by hand"}
         if fields.get("groups") == 1:
             changed["gather"] = False  # there is nothing to gather
-        if fields.get("family") == "warp":
-            changed |= NOT_OF_WARPS
+        if "family" in fields:
+            changed |= usual_fields(str(fields["family"]))
         changed |= {name: _plain(value) for name, value in fields.items()}
         plan = replace(self.plan, **changed)
         if self.plan.a_in_registers and not fields.keys().isdisjoint(("swap", "family")):
@@ -166,8 +165,13 @@ def _plain(value: object) -> object:
 
 def _made_first(problem: Problem) -> str:
     """Return what is made of block-scaled operands before they are multiplied, where it is not there yet."""
-    packed = "pairs of elements in bytes, " if stored_bits(problem) == 4 else ""
-    return f"{packed}scales in 128×4 order"
+    from lanewise.linalg.kernels.blackwell.block_scales import new_bytes
+
+    made = new_bytes(problem)
+    scales = [name for name in ("scale_a", "scale_b") if name in made]
+    parts = ["pairs of elements in bytes"] if "a" in made else []
+    parts += [f"{' and '.join(scales)} in 128×4 order"] if scales else []
+    return ", ".join(parts) or "nothing"
 
 
 def _grouped(plan: Plan) -> str:

@@ -19,9 +19,9 @@ from lanewise.isa.archs import arch_number
 from lanewise.linalg.kernels.family import family_of
 from lanewise.linalg.operand_copies import as_loaded, with_copies
 from lanewise.linalg.orientation import oriented
-from lanewise.linalg.plan import Estimate, Plan, require_fields
+from lanewise.linalg.plan import Estimate, Plan, require_fields, usual_fields
 from lanewise.linalg.planning.blackwell import blackwell_plan, blackwell_plans, expected, suits_tcgen05
-from lanewise.linalg.planning.gpus import GPUS, Gpu
+from lanewise.linalg.planning.gpus import GPUS
 from lanewise.linalg.planning.measured import measured_plan
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.sum_order import element_bytes, instruction_of, multiplied_as, plane_products, planes_of
@@ -78,10 +78,10 @@ def _plan_of(problem: Problem, arch: str) -> Plan:
     if chosen is not None:
         chosen = _as_can_be_had(problem, chosen)
     if problem.batch_invariant:
-        alone = _hopper_plan(_one_tile(problem), True, _MOST_INVARIANT_GROUPS)
+        alone = _hopper_plan(_one_tile(problem), None, _MOST_INVARIANT_GROUPS)
         chosen = _hopper_plan(problem, (alone.split, alone.groups))
     elif chosen is None:
-        chosen = _hopper_plan(_with_whole_eights(problem), True)
+        chosen = _hopper_plan(_with_whole_eights(problem))
     return with_copies(problem, chosen)
 
 
@@ -137,12 +137,13 @@ def _as_can_be_had(problem: Problem, plan: Plan) -> Plan | None:
 
 
 @lru_cache(maxsize=4096)
-def _hopper_plan(problem: Problem, cuts: bool | tuple[int, int], most_groups: int | None = None) -> Plan:
-    """Return the best plan of the Hopper kernels that can be had; `cuts` may say how K is cut."""
+def _hopper_plan(
+    problem: Problem, forced: tuple[int, int] | None = None, most_groups: int | None = None
+) -> Plan:
+    """Return the best plan of the Hopper kernels that can be had; `forced` may say how K is cut."""
     from lanewise.linalg.planning.candidates import ranked
 
-    forced = cuts if isinstance(cuts, tuple) else None
-    candidates = ranked(problem, bool(cuts), forced, most_groups)
+    candidates = ranked(problem, forced, most_groups)
     for place in range(min(len(candidates), _MOST_BUILT)):
         plan = built(problem, candidates.plan(place))
         if plan is not None:
@@ -154,8 +155,6 @@ def _hopper_plan(problem: Problem, cuts: bool | tuple[int, int], most_groups: in
 
 def built(problem: Problem, plan: Plan) -> Plan | None:
     """Return a candidate with its stages, if there is a kernel of it; else None."""
-    if plan.family == "blackwell":
-        return plan
     if plan.family == "warpgroup":
         from lanewise.linalg.kernels.hopper.limits import fitted
 
@@ -195,15 +194,13 @@ def chain_plan(problem: Problem, arch: str, fitted: bool = False) -> Plan:
         return plan
     if family == "blackwell":
         return blackwell_plan(problem)
-    return with_copies(problem, _hopper_plan(problem, False))
+    return with_copies(problem, _hopper_plan(problem, (1, 1)))
 
 
 def _warp_plan(problem: Problem, arch: str) -> Plan:
     """Return the best plan of the mma.sync kernels by the simple model."""
-    gpu = GPUS[arch]
-    plans = list(_warp_plans(problem, arch, gpu))
-    best = min(plans, key=lambda plan: estimate(problem, plan, gpu).seconds)
-    return replace(best, why=_why(problem, best, estimate(problem, best, gpu), gpu))
+    best = min(_warp_plans(problem, arch), key=lambda plan: estimate(problem, plan).seconds)
+    return replace(best, why=_why(problem, best))
 
 
 def _family(problem: Problem, arch: str) -> str:
@@ -234,9 +231,6 @@ def require_possible(problem: Problem, plan: Plan) -> None:
             f"split={plan.split}, groups={plan.groups}: K is {problem.k}, which is {steps} steps of {step}, "
             f"not enough for {parts} parts"
         )
-    for name in ("a_in_registers", "whole_sectors"):
-        if getattr(plan, name) and plan.family != "warpgroup":
-            raise LanewiseError(f"{name}=True is for plans of family 'warpgroup'")
     if parts > 1 and problem.promote is not None:
         raise LanewiseError(
             f"split={plan.split}, groups={plan.groups}: K cannot be split where sums are promoted to f32"
@@ -246,7 +240,7 @@ def require_possible(problem: Problem, plan: Plan) -> None:
 def candidates(problem: Problem, arch: str) -> list[Plan]:
     """Return the plans that are worth measuring for a problem on an arch, the most promising first."""
     if _family(problem, arch) == "warp":
-        return list(_warp_plans(problem, arch, GPUS[arch]))
+        return list(_warp_plans(problem, arch))
     if _family(problem, arch) == "blackwell":
         return list(blackwell_plans(problem))
     from lanewise.linalg.planning.candidates import ranked
@@ -256,7 +250,7 @@ def candidates(problem: Problem, arch: str) -> list[Plan]:
     return [with_copies(problem, plan) for plan in dict.fromkeys(tried) if plan is not None]
 
 
-def _warp_plans(problem: Problem, arch: str, gpu: Gpu) -> Iterator[Plan]:
+def _warp_plans(problem: Problem, arch: str) -> Iterator[Plan]:
     """Yield the plans of the mma.sync kernels."""
     size = element_bytes(problem)
     step = 32 if arch == "sm_75" or size > 2 else 64 // size
@@ -268,7 +262,7 @@ def _warp_plans(problem: Problem, arch: str, gpu: Gpu) -> Iterator[Plan]:
     for rows, columns, _ in _WARP_TILES:
         if columns > widest or columns & (columns - 1):
             continue
-        stages = 2 if arch == "sm_75" else min(4, gpu.shared_bytes // ((rows + columns) * step * size))
+        stages = 2 if arch == "sm_75" else min(4, GPUS[arch].shared_bytes // ((rows + columns) * step * size))
         yield Plan("warp", arch, (rows, columns, step), max(stages, 2), schedule="one tile")
     if size == 8:
         from lanewise.linalg.kernels.warp.traits import TILE_BY_TMA, loads_by_tma
@@ -286,11 +280,11 @@ def _tiles(problem: Problem, plan: Plan) -> int:
 # the model --------------------------------------------------------------------------------------------------
 
 
-def estimate(problem: Problem, plan: Plan, gpu: Gpu) -> Estimate:
+def estimate(problem: Problem, plan: Plan) -> Estimate:
     """Return what the model says of a plan."""
-    problem = _not_empty(problem)
+    problem, gpu = _not_empty(problem), GPUS[plan.arch]
     if plan.arch == "sm_90a" and problem.a.dtype.name != "f64":
-        return _hopper_estimate(problem, plan, gpu)
+        return _hopper_estimate(problem, plan)
     if plan.family == "blackwell":
         return expected(problem, plan)
     sizes = [operand.dtype.word_bits // 8 for operand in (problem.a, problem.b, problem.out)]
@@ -321,12 +315,12 @@ _BOUNDS = {
 }  # fmt: skip
 
 
-def _hopper_estimate(problem: Problem, plan: Plan, gpu: Gpu) -> Estimate:
+def _hopper_estimate(problem: Problem, plan: Plan) -> Estimate:
     """Return what the model of the Hopper kernels says of a plan."""
     from lanewise.linalg.planning.model import ERRORS, H200, case_of
     from lanewise.linalg.planning.model import expected as hopper_expected
 
-    expectation = hopper_expected(case_of(problem, [plan]), H200, gpu)
+    expectation = hopper_expected(case_of(problem, [plan]), H200, GPUS[plan.arch])
     parts = {name: float(getattr(expectation, name)[0]) for name in _BOUNDS}
     longest = max(parts, key=lambda name: parts[name])
     said = {_BOUNDS[name]: value for name, value in parts.items()}
@@ -334,11 +328,11 @@ def _hopper_estimate(problem: Problem, plan: Plan, gpu: Gpu) -> Estimate:
     return Estimate(seconds, waves, _BOUNDS[longest], ERRORS[longest], said)
 
 
-def _why(problem: Problem, plan: Plan, expectation: Estimate, gpu: Gpu) -> str:
+def _why(problem: Problem, plan: Plan) -> str:
     """Return why a plan was chosen, in a sentence."""
-    rows, columns, _ = plan.tile
-    tiles = _tiles(problem, plan)
-    text = f"{tiles} tiles of {rows}×{columns} on {gpu.multiprocessors} multiprocessors"
+    (rows, columns, _), expectation = plan.tile, estimate(problem, plan)
+    many = GPUS[plan.arch].multiprocessors
+    text = f"{_tiles(problem, plan)} tiles of {rows}×{columns} on {many} multiprocessors"
     text += f" are {expectation.waves:.2f} waves"
     return f"{text}; the model expects {expectation.seconds * 1e6:.1f} µs, bound by {expectation.bound}."
 
@@ -379,6 +373,10 @@ def with_fewer_stages(problem: Problem, plan: Plan) -> Plan:
 @lru_cache(maxsize=_MOST_CHECKED)
 def _require_kernel(problem: Problem, plan: Plan) -> None:
     require_fields(plan)
+    for name, usual in usual_fields(plan.family).items():
+        if getattr(plan, name) != usual:
+            have = f"plans of family {plan.family!r} have {name}={usual!r}"
+            raise LanewiseError(f"{have}, not {getattr(plan, name)!r}")
     require_possible(problem, plan)
     if plan.family == "warp":
         # the CPU alone promotes sums of mma.sync; the tiles have to suit the products that are left

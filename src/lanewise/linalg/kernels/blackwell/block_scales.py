@@ -104,10 +104,10 @@ _ROW = 128
 
 def prepared_bytes(problem: Problem) -> int:
     """Return the bytes of workspace for packed operands and swizzled scale factors of a problem."""
-    return sum(_new_bytes(problem).values())
+    return sum(new_bytes(problem).values())
 
 
-def _new_bytes(problem: Problem) -> dict[str, int]:
+def new_bytes(problem: Problem) -> dict[str, int]:
     """Return the bytes of what is written to a workspace, by the names of the arrays that it replaces."""
     if not problem.block_format:
         return {}
@@ -139,7 +139,7 @@ def prepare(problem: Problem, pointers: Pointers, workspace: Memory | None) -> t
     launches, offset = [], 0
     rows = {"a": problem.m, "b": problem.n, "scale_a": problem.m, "scale_b": problem.n}
     made: dict[str, Memory] = {}
-    for name, size in _new_bytes(problem).items():
+    for name, size in new_bytes(problem).items():
         assert workspace is not None
         given, count, target = getattr(pointers, name), rows[name], workspace[offset : offset + size]
         if name in ("a", "b"):

@@ -184,8 +184,5 @@ def traits_of(problem: Problem, plan: Plan) -> BlackwellTraits:
         raise LanewiseError(f"plans of family 'blackwell' have no {kind} yet")
     if problem.block_format and problem.batch > 1:
         raise LanewiseError(f"products of {problem.block_format} are planned one by one, not as a batch")
-    for name in ("skew", "gather", "direct", "l2"):
-        if getattr(plan, name):
-            raise LanewiseError(f"plans of family 'blackwell' have no {name}: {name}={getattr(plan, name)!r}")
     kept = replace(plan, group=8, swap=False, copy_a=False, copy_b=False, why="")
     return BlackwellTraits(compiled_in(problem), kept, has_aligned_rows(problem))

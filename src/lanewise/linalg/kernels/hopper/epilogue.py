@@ -9,14 +9,18 @@ from lanewise.formats import bf16, e4m3, e5m2, f16, f32
 from lanewise.lang.memory.array import Array
 from lanewise.lang.memory.pointer import Pointer
 from lanewise.lang.trace.scalar import Scalar
-from lanewise.layout import Layout, Swizzle
-from lanewise.linalg.kernels.fused_epilogue import changes_values, column_terms, finished, rounded, row_terms
-from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
+from lanewise.layout import Layout
+from lanewise.linalg.kernels.fused_epilogue import (
+    changes_values,
+    column_terms,
+    finished,
+    pair_of_small,
+    rounded,
+    row_terms,
+)
+from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory, line_swizzle
 from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP, Store, Traits
 from lanewise.linalg.kernels.row_stores import Row, own_columns, rows_at_once, store_rows
-
-#: Bits of the swizzle of boxes with rows of 128, 64 and 32 bytes; others have none.
-_SWIZZLE_BITS = {128: 3, 64: 2, 32: 1, 0: 0}
 
 
 def staged_results(traits: Traits, boxes: bool = False) -> Any:
@@ -34,8 +38,7 @@ def staged_results(traits: Traits, boxes: bool = False) -> Any:
     )
     if not boxes:
         layout = Layout(layout.shape[:2] + layout.shape[3:], layout.stride[:2] + layout.stride[3:])
-    bits = _SWIZZLE_BITS[memory.box_swizzle]
-    swizzle = Swizzle(bits, 4 - (size.bit_length() - 1), 3) if bits else None
+    swizzle = line_swizzle(size, memory.box_swizzle) if memory.box_swizzle else None
     return lw.dynamic_shared(traits.out, layout, swizzle=swizzle, offset=memory.offsets["results"])
 
 
@@ -48,8 +51,7 @@ def pair(low, high, dtype):
     if dtype in (f16, bf16):
         return lw.pack(low, high, dtype)
     if dtype in (e4m3, e5m2):
-        text = f"cvt.rn.satfinite.{dtype.name}x2.f32 {{d}}, {{high}}, {{low}};"
-        return lw.asm(text, needs=("sm_89", "8.1"), d=lw.u16, high=high, low=low)
+        return pair_of_small(low, high, dtype)
     return (low.to(dtype), high.to(dtype))
 
 

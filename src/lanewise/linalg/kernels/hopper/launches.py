@@ -151,7 +151,7 @@ def is_promoted(problem: Problem, name: str) -> bool:
 
 def kernel(problem: Problem, plan: Plan) -> Kernel:
     """Return the kernel of a plan, cached by what is compiled in."""
-    return compiled(traits_of(oriented(problem, plan), plan))
+    return compiled(_launched_traits(problem, plan))
 
 
 def launches(
@@ -203,17 +203,21 @@ def _traits_for_launch(problem: Problem, plan: Plan, multiprocessors: int) -> tu
     """Return what is compiled for a problem as the kernel computes it, and how many blocks run at once."""
     traits = traits_of(problem, plan)
     at_once = resident(traits.cluster_size, multiprocessors)
-    traits = replace(traits, plan=replace(plan, l2=plan.l2 or cache_hints(traits, problem)))
+    traits = replace(traits, plan=replace(traits.plan, l2=plan.l2 or cache_hints(traits, problem)))
     return for_shape(traits, problem.m, problem.n, problem.batch, at_once), at_once
+
+
+def _launched_traits(problem: Problem, plan: Plan) -> Traits:
+    """Return what is compiled for a problem."""
+    seen = oriented(loaded(problem, plan), plan)
+    return _traits_for_launch(seen, plan, GPUS[plan.arch].multiprocessors)[0]
 
 
 def require_kernel(problem: Problem, plan: Plan) -> None:
     """Raise the error that a launch would raise if there is no kernel of a plan for a problem."""
     if plan.family == "sparse":
         raise LanewiseError("plans of family 'sparse' are for products with a b of lw.sparsify")
-    traits, _ = _traits_for_launch(
-        oriented(loaded(problem, plan), plan), plan, GPUS[plan.arch].multiprocessors
-    )
+    traits = _launched_traits(problem, plan)
     require_possible(traits)
     if not plan.a_in_registers:
         require_copies(problem, plan)

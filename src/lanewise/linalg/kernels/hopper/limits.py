@@ -81,7 +81,9 @@ def _about_memory(T: Traits, memory: SharedMemory) -> str:
         return f"{T.bn // rows} columns are more than TMA loads at once; take a cluster of more rows"
     if not b_k_major and T.piece < T.bn and T.piece % wide:
         return f"halves of {T.bn} columns are no multiple of the {wide} of a box"
-    if T.bn % T.store_columns or T.cluster_size > LARGEST_CLUSTER:
+    if T.cluster_size > LARGEST_CLUSTER:
+        return f"a cluster of {T.cluster_size} blocks; every launch can have {LARGEST_CLUSTER}"
+    if T.bn % T.store_columns:
         return f"{T.bn} columns cannot be divided among {plan.split} blocks"
     if memory.total > MOST_SHARED:
         return f"{plan.stages} stages take {memory.total} bytes of shared memory; it has {MOST_SHARED}"

@@ -53,14 +53,11 @@ class Producer:
                 at_b = (first_column, k_of_b, 0 if T.repeats(T.problem.b) else matrix)
                 if not T.loads_a_apart:
                     tile_a.load(self.A, to_a, at_a, filling.stage, full, place.column, mask_a)
-                if T.grouped and T.plan.cluster[0] > 1:
-                    if shares:
-                        tile_b.load(self.B, to_b, at_b, filling.stage, full, place.row, mask_b)
-                    else:
-                        for part in range(T.plan.cluster[0]):
-                            tile_b.load(self.B, to_b, at_b, filling.stage, full, part, None)
-                else:
+                if shares:
                     tile_b.load(self.B, to_b, at_b, filling.stage, full, place.row, mask_b)
+                else:
+                    for part in range(T.plan.cluster[0]):
+                        tile_b.load(self.B, to_b, at_b, filling.stage, full, part, None)
                 self.load_more(step, filling.stage, full)
                 filling = filling.next()
         if T.multicasting > 1 and not T.one_tile:

@@ -16,8 +16,9 @@ from lanewise.linalg.kernels.hopper.traits import GRANULE, LINE, MOST_SHARED, RO
 
 #: Subtiles of results that a consumer has in shared memory at the same time.
 MOST_BUFFERS = 4
-#: Bytes of a box's rows that are swizzled; those of the narrowest of several boxes; columns of the widest.
-SWIZZLED = (128, 64, 32)
+#: Bits of the swizzle of a box's rows by their bytes; bytes of the narrowest of several boxes; columns of the
+#: widest.
+SWIZZLED = {128: 3, 64: 2, 32: 1}
 _LEAST_BOX, _WIDEST_BOX = 64, 256
 #: Columns of results that are stored transposed at once, at least.
 _LEAST_TRANSPOSED = 32
@@ -30,8 +31,8 @@ POLICIES = {"f": "evict_first", "n": "evict_normal"}
 
 
 def line_swizzle(element_bytes: int, line: int = LINE) -> Swizzle:
-    """Return the swizzle of lines of 128 bytes, or of 64, for elements of a size."""
-    return Swizzle({LINE: 3, LINE // 2: 2}[line], 4 - (element_bytes.bit_length() - 1), 3)
+    """Return the swizzle of lines of 128, 64 or 32 bytes, for elements of a size."""
+    return Swizzle(SWIZZLED[line], 4 - (element_bytes.bit_length() - 1), 3)
 
 
 class SharedMemory:
@@ -138,7 +139,9 @@ class SharedMemory:
         if self.stages_rows and not T.transposed:
             return self.box_columns == T.store_columns
         return (
-            T.consumer_rows == ROWS and not T.long_epilogue and self._box_bytes(T.store_columns) <= self.room
+            T.consumer_rows == ROWS
+            and not T.problem.epilogue.is_long
+            and self._box_bytes(T.store_columns) <= self.room
         )
 
     def _box_bytes(self, columns: int) -> int:
@@ -232,7 +235,7 @@ class SharedMemory:
             return most
         tried = range(_LEAST_TRANSPOSED, min(most, _WIDEST_BOX) + 1, 8)
         fitting = [columns for columns in tried if self._fits(2 * columns)]
-        by_boxes = {columns: (-(most - 1) // columns, gcd(most, columns)) for columns in fitting}
+        by_boxes = {columns: (-most // columns, gcd(most, columns)) for columns in fitting}
         return max(fitting, key=lambda columns: by_boxes[columns], default=min(most, _LEAST_TRANSPOSED))
 
     def _fits(self, columns: int) -> bool:

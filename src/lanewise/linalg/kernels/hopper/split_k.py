@@ -29,6 +29,23 @@ from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP, Traits
 from lanewise.linalg.kernels.parameters import Strides, epilogue_types
 
+
+@lw.device
+def added_parts(load, blocks: int, fours: int, parts: int):
+    """Return a thread's sums, parts added in order: a list for each 64 rows; `load` loads four of a part."""
+    totals = []
+    for block in range(blocks):
+        values = []
+        for four in range(fours):
+            added = list(load(block, four, 0))
+            for part in range(1, parts):
+                more = load(block, four, part)
+                added = [added[i] + more[i] for i in range(4)]
+            values += added
+        totals.append(values)
+    return totals
+
+
 # in a cluster -----------------------------------------------------------------------------------------------
 
 
@@ -81,17 +98,11 @@ class SplitInCluster:
         T = self.traits
         thread = lw.thread_idx.x % WARPGROUP
         self.ready[own].wait(tiles_done & 1, scope="cluster")
-        totals = []
-        for block in range(self.blocks):
-            values = []
-            for four in range(self.slots // 4):
-                added = list(self.array.ptr(0, thread, four, block, 0, own).load(4))
-                for part in range(1, T.plan.split):
-                    more = self.array.ptr(0, thread, four, block, part, own).load(4)
-                    added = [added[i] + more[i] for i in range(4)]
-                values += added
-            totals.append(values)
-        return totals
+
+        def load(block: int, four: int, part: int):
+            return self.array.ptr(0, thread, four, block, part, own).load(4)
+
+        return added_parts(load, self.blocks, self.slots // 4, T.plan.split)
 
     @lw.device
     def done(self, own, within) -> None:
@@ -182,17 +193,11 @@ class SplitInWorkspace:
     def sums(self, own, mine):
         """Return the sums of all clusters, added in order: a list for each 64 rows."""
         number = self._number(own, mine)
-        totals = []
-        for block in range(self.blocks):
-            values = []
-            for four in range(self.slots // 4):
-                added = list(self._place(number, 0, block, four).load(4, cache="cg"))
-                for group in range(1, self.traits.plan.groups):
-                    more = self._place(number, group, block, four).load(4, cache="cg")
-                    added = [added[i] + more[i] for i in range(4)]
-                values += added
-            totals.append(values)
-        return totals
+
+        def load(block: int, four: int, group: int):
+            return self._place(number, group, block, four).load(4, cache="cg")
+
+        return added_parts(load, self.blocks, self.slots // 4, self.traits.plan.groups)
 
 
 # between clusters, by a second kernel -----------------------------------------------------------------------

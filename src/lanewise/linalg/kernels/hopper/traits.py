@@ -242,12 +242,6 @@ class Traits(TileTraits):
     # results ------------------------------------------------------------------------------------------------
 
     @property
-    def long_epilogue(self) -> bool:
-        """Whether the epilogue takes many instructions."""
-        epilogue = self.problem.epilogue
-        return epilogue.activation is not None or epilogue.function is not None
-
-    @property
     def loops(self) -> bool:
         """Whether subtiles of a tile's results are a loop: a function of the user may be of any length."""
         return self.problem.epilogue.function is not None and not self.transposed

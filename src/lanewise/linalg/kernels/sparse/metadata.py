@@ -79,7 +79,8 @@ def indices_of(metadata: npt.NDArray[np.int32], rows: int, k: int, fmt: Format) 
     mma, steps = sparse_instruction(fmt), _steps(fmt, shape[2])
     parts = [mma.metadata.unpack(words[:, :, word, :, None], thread_id=selector) for word, selector in steps]
     tiles = np.stack(parts, 2).transpose(1, 3, 0, 2, 4)
-    return np.ascontiguousarray(tiles.reshape(shape[1] * ROWS, -1)[:rows, : k // 2])
+    columns = np.prod(tiles.shape[2:], dtype=int)
+    return np.ascontiguousarray(tiles.reshape(shape[1] * ROWS, columns)[:rows, : k // 2])
 
 
 # pruning on a GPU -------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from lanewise.errors import LanewiseError
 from lanewise.linalg.kernels.hopper.limits import require_possible
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.traits import LINE, Store, traits_of
-from lanewise.linalg.operand_copies import as_loaded, needs_copy
+from lanewise.linalg.operand_copies import as_loaded, with_copies
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS
@@ -41,7 +41,7 @@ def sparse_plan(problem: Problem) -> Plan:
         plan = fitted(problem, tile, cluster)
         if plan is not None:
             why = f"the model of sparse tiles expects it to take {time:.1f} µs"
-            return replace(plan, copy_a=needs_copy(problem.a), why=why)
+            return with_copies(problem, replace(plan, why=why))
     raise LanewiseError(f"no tile of wgmma.sp fits {problem.m}×{problem.n}×{problem.k} of these types")
 
 

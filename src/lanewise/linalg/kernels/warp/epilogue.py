@@ -11,7 +11,14 @@ from lanewise.formats import e4m3, e5m2, f32, f64
 from lanewise.lang.trace.types import u32
 from lanewise.layout import Layout
 from lanewise.linalg.kernels.copies.chunks import CHUNK, store_chunk
-from lanewise.linalg.kernels.fused_epilogue import changes_values, column_terms, finished, rounded, row_terms
+from lanewise.linalg.kernels.fused_epilogue import (
+    changes_values,
+    column_terms,
+    finished,
+    pair_of_small,
+    rounded,
+    row_terms,
+)
 from lanewise.linalg.kernels.row_stores import Row, rows_at_once, store_rows
 from lanewise.linalg.kernels.warp.tiles import LANES
 
@@ -119,8 +126,7 @@ def store_fragment(T, values, matrix, leading, row, column, M, N, given):
 def store_pair(T, place, pair, inside, second_inside, together):
     """Store two neighbours of a row, as far as they lie in the matrix."""
     if T.out in (e4m3, e5m2):
-        text = f"cvt.rn.satfinite.{T.out.name}x2.f32 {{d}}, {{high}}, {{low}};"
-        both = lw.asm(text, needs=("sm_89", "8.1"), d=lw.u16, high=pair[1].to(f32), low=pair[0].to(f32))
+        both = pair_of_small(pair[0].to(f32), pair[1].to(f32), T.out)
         if together:
             if second_inside:
                 lw.asm("st.global.b16 [{p}], {v};", p=place, v=both)

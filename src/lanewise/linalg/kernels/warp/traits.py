@@ -12,7 +12,7 @@ from lanewise.isa.archs import arch_number
 from lanewise.isa.multiprocessor import MOST_THREADS, shared_bytes_of
 from lanewise.linalg.kernels.tile_traits import TileTraits, compiled_in
 from lanewise.linalg.kernels.warp.tiles import LANES, PIECE, TileShape
-from lanewise.linalg.plan import NOT_OF_WARPS, Plan
+from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
 from lanewise.linalg.sum_order import instruction_of, multiplied_formats
 
@@ -205,9 +205,6 @@ def traits_of(problem: Problem, plan: Plan) -> WarpTraits:
         )
     if plan.stages == 1 and problem.k > plan.tile[2] * parts:  # it is not all of K
         plan = replace(plan, stages=2)
-    for name, usual in NOT_OF_WARPS.items():
-        if getattr(plan, name) != usual:
-            raise LanewiseError(f"plans of family 'warp' have {name}={usual!r}, not {getattr(plan, name)!r}")
     by_tma = plan.tile == TILE_BY_TMA
     if by_tma and not loads_by_tma(problem, plan.arch):
         raise LanewiseError(
@@ -217,7 +214,7 @@ def traits_of(problem: Problem, plan: Plan) -> WarpTraits:
     instruction_of(problem, plan)  # an error if there is none
     # the matrices of a batch are an axis of the grid
     compiled = compiled_in(replace(problem, batch=1), aligned=True)
-    return WarpTraits(compiled, replace(plan, swap=False, why=""))
+    return WarpTraits(compiled, replace(plan, why=""))
 
 
 def loads_by_tma(problem: Problem, arch: str) -> bool:
