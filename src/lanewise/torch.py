@@ -20,6 +20,7 @@ from lanewise.errors import LanewiseError, shown
 from lanewise.formats import FORMATS, f32
 from lanewise.hints import not_called
 from lanewise.linalg.attention import (
+    AttentionSettings,
     _operand,
     _require_fitting,
     _scale,
@@ -530,10 +531,8 @@ def _attention_on(return_lse: bool) -> Callable[..., Any]:
         q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None,
         batch_invariant: bool = False,
     ) -> Any:  # fmt: skip
-        return attention_of_operator(
-            *[tensor.detach() for tensor in (q, k, v)],
-            causal=causal, scale=scale, return_lse=return_lse, batch_invariant=batch_invariant,
-        )  # fmt: skip
+        settings = AttentionSettings(causal, scale, return_lse, batch_invariant)
+        return attention_of_operator(q.detach(), k.detach(), v.detach(), settings)
 
     return computed
 

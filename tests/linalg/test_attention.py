@@ -137,7 +137,7 @@ def _mistakes() -> dict[str, tuple[Any, str]]:
         "a long integer": (lambda: attention(q, k, k, scale=10**400), "that f32 holds"),
         "out's shape": (lambda: attention(q, k, k, out=np.zeros_like(k)), "it must be as q"),
         "out's type": (lambda: attention(q, k, k, out=q.astype(BF16)), "it must be as q"),
-        "out read": (lambda: attention(q, k, k, out=q), "shares memory with q"),
+        "out read": (lambda: attention(q, k, k, out=q), "out overlaps q in memory"),
         "out written": (lambda: attention(q, k, k, out=read_only), "out is read-only"),
         "out repeated": (
             lambda: attention(q, k, k, out=np.broadcast_to(q[:1].copy(), q.shape)), "read-only|share"
@@ -366,7 +366,7 @@ def test_addresses_between_multiples_of_16_bytes_are_copied() -> None:
         require_right(lw.attention(q, k, v, out=out), None, q, k, v)
     same = wide[0][..., :64]
     for name in "qkv":
-        with pytest.raises(lw.LanewiseError, match=f"out shares memory with {name}"):
+        with pytest.raises(lw.LanewiseError, match=f"out overlaps {name} in memory"):
             lw.attention(*(same if each == name else same.copy() for each in "qkv"), out=same)
 
 

@@ -102,6 +102,18 @@ def test_host_arrays_get_the_bits_of_the_kernels(name: str, seed: int) -> None:
     assert np.array_equal(result.view(np.uint16), expected.view(np.uint16))
 
 
+def test_a_plan_says_what_is_made_first() -> None:
+    a, b, scale_a, scale_b = product("mxfp8", 128, 64, 256, 1)
+    order_a, order_b = lw.SwizzledScales.of(scale_a), lw.SwizzledScales.of(scale_b.T)
+    for scales, said in (
+        ((scale_a, scale_b), "scale_a and scale_b in 128×4 order"),
+        ((order_a, scale_b), "scale_b in 128×4 order"),
+        ((order_a, order_b), "nothing"),
+    ):
+        planned = lw.plan(a, b, arch=ARCH, scale_a=scales[0], scale_b=scales[1])
+        assert dict(planned.rows())["made first"] == said
+
+
 @only_with_everything
 @pytest.mark.parametrize("name", FORMATS)
 def test_kernels_are_silent_under_check(name: str) -> None:

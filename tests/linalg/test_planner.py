@@ -13,6 +13,7 @@ import pytest
 
 import lanewise as lw
 from everything import only_with_everything, sampled
+from lanewise.linalg.kernels.family import family_of
 from lanewise.linalg.kernels.hopper.shared_memory import SharedMemory
 from lanewise.linalg.kernels.hopper.traits import Store, traits_of
 from lanewise.linalg.orientation import oriented
@@ -204,6 +205,25 @@ def test_a_plan_without_a_kernel_says_so_when_it_is_printed(changes: dict[str, A
     for use in (lambda: changed.estimate, lambda: lw.matmul(a, b, plan=changed)):
         with pytest.raises(lw.LanewiseError, match=re.escape(said)):
             use()
+
+
+def test_fields_that_a_family_lacks_have_their_usual_values() -> None:
+    a, b = np.zeros((20, 128), np.float16), np.zeros((128, 10), np.float16)
+    for changes in ({"swap": True}, {"direct": True}, {"whole_sectors": True}, {"l2": "ff"}):
+        changed = lw.plan(a, b).with_(**changes)
+        with pytest.raises(lw.LanewiseError, match=f"plans of family 'warp' have {next(iter(changes))}="):
+            lw.matmul(a, b, plan=changed)
+    with pytest.raises(lw.LanewiseError, match="a cluster of 16 blocks; every launch can have 8"):
+        lw.matmul(a, b, plan=lw.plan(a, b).with_(family="warpgroup", tile=(64, 64, 64), cluster=(4, 4)))
+
+
+def test_plans_of_one_kernel_are_compiled_once() -> None:
+    for dtype, layout in (("bf16", "nt"), ("e4m3", "nn"), ("f32", "nn")):
+        problem = problem_of_sizes(512, 512, 512, dtype, layout=layout)
+        plan = plan_of(problem, "sm_90a")
+        assert plan == replace(plan, why="for another reason")
+        kernel = family_of(plan.family).kernel  # whose operands are those that are loaded
+        assert kernel(problem, plan) is kernel(problem, replace(plan, why="", group=3))
 
 
 @pytest.mark.parametrize("change", [{"l2": True}, {"gather": 1}, {"skew": -1}])

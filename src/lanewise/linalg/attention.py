@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from math import inf, isfinite, prod, sqrt
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from lanewise.linalg.operands import (
     is_followed,
     note_written,
     of_library,
-    overlap,
+    require_apart,
     require_not_followed,
     require_own_elements,
     view_of,
@@ -69,26 +69,32 @@ def attention(
     """
     if is_followed():
         require_not_followed("attention", {"q": q, "k": k, "v": v, "out": out})
-    return attention_of_operator(
-        q, k, v, causal=causal, scale=scale, out=out, return_lse=return_lse, batch_invariant=batch_invariant,
-        stream=stream,
-    )  # fmt: skip
+    settings = AttentionSettings(causal, scale, return_lse, batch_invariant)
+    return attention_of_operator(q, k, v, settings, out, stream)
+
+
+class AttentionSettings(NamedTuple):
+    """What a call of `lw.attention` is given beside arrays."""
+
+    causal: bool
+    scale: float | None
+    return_lse: bool
+    batch_invariant: bool
+
+    def checked(self, depth: int) -> AttentionSettings:
+        """Return them with the scale as a float; an error for what they cannot be."""
+        for name in ("causal", "return_lse", "batch_invariant"):
+            value = getattr(self, name)
+            if not isinstance(value, bool | np.bool_):
+                raise LanewiseError(f"{name}={value!r} must be True or False")
+        return self._replace(scale=_scale(self.scale, depth))
 
 
 def attention_of_operator(
-    q: Array,
-    k: Array,
-    v: Array,
-    *,
-    causal: bool,
-    scale: float | None,
-    out: Array | None = None,
-    return_lse: bool,
-    batch_invariant: bool,
-    stream: object = None,
+    q: Array, k: Array, v: Array, settings: AttentionSettings, out: Array | None = None, stream: object = None
 ) -> Any:
     """Return attention, also where torch follows what is computed, as its operator has rules for that."""
-    kind = _kind(q, k, v, (causal, scale, return_lse, batch_invariant)) if out is None else None
+    kind = _kind(q, k, v, settings) if out is None else None
     if kind is not None and stream is None:
         try:
             repeat = CALLS.get(kind)
@@ -102,25 +108,17 @@ def attention_of_operator(
         on_it = working_on(stream, q)
         if on_it is not None:
             with on_it:
-                return attention_of_operator(
-                    q, k, v, causal=causal, scale=scale, out=out, return_lse=return_lse,
-                    batch_invariant=batch_invariant,
-                )  # fmt: skip
+                return attention_of_operator(q, k, v, settings, out)
     views = [_operand(array, name) for array, name in ((q, "q"), (k, "k"), (v, "v"))]
     _require_fitting(*views)
-    flags = {
-        "causal": _flag(causal, "causal"),
-        "batch_invariant": _flag(batch_invariant, "batch_invariant"),
-    }
-    with_lse = _flag(return_lse, "return_lse")
-    factor = _scale(scale, views[0].shape[-1])
+    settings = settings.checked(views[0].shape[-1])
     result = _empty_like(views[0]) if out is None else out
     target = view_of(result, "out")
     if out is not None:
         _require_result(target, views)
-    sums = empty(views[0], views[0].shape[:-1], f32) if with_lse else None
+    sums = empty(views[0], views[0].shape[:-1], f32) if settings.return_lse else None
     lse = None if sums is None else view_of(sums, "lse")
-    call = _compute(views, target, lse, factor, flags, stream)
+    call = _compute(views, target, lse, settings, stream)
     note_written(out)
     if out is None:
         result = of_library(views[0], q, result)
@@ -128,7 +126,7 @@ def attention_of_operator(
         from lanewise.linalg.launch.attention import repeated
 
         remember(kind, repeated(call, axes_in_memory(views[0].strides), views[0].shape))
-    return (result, of_library(views[0], q, sums)) if with_lse else result
+    return (result, of_library(views[0], q, sums)) if settings.return_lse else result
 
 
 # the rules --------------------------------------------------------------------------------------------------
@@ -187,12 +185,6 @@ def _require_fitting(q: View, k: View, v: View) -> None:
         raise LanewiseError(f"{shapes}: lw.attention takes less than 2³¹ rows in all")
 
 
-def _flag(value: object, name: str) -> bool:
-    if not isinstance(value, bool | np.bool_):
-        raise LanewiseError(f"{name}={value!r} must be True or False")
-    return bool(value)
-
-
 def _scale(given: object, depth: int) -> float:
     """Return the factor of scores: the given one, or 1/√(head size)."""
     if given is None:
@@ -224,8 +216,7 @@ def _require_result(out: View, operands: list[View]) -> None:
         )
     require_own_elements(out, "out")
     for operand, name in zip(operands, "qkv", strict=True):
-        if overlap(out, operand):
-            raise LanewiseError(f"out shares memory with {name}, which is still read: pass another array")
+        require_apart(out, operand, name)
 
 
 # memory -----------------------------------------------------------------------------------------------------
@@ -284,7 +275,7 @@ def _with_four_axes(view: View) -> View:
 
 
 def _compute(
-    views: list[View], out: View, lse: View | None, scale: float, flags: dict[str, bool], stream: object
+    views: list[View], out: View, lse: View | None, settings: AttentionSettings, stream: object
 ) -> AttentionCall | None:
     """Compute on arrays that fit together, and write results; return the call if the kernel took all of them
     as they lie."""
@@ -308,7 +299,7 @@ def _compute(
         view if _loadable(view) else _copied(view, name) for view, name in zip(views, "qkv", strict=True)
     ]
     target = out if _loadable(out) else view_of(empty(out, out.shape, out.format), "out")
-    call = _call(taken, target, lse, scale, **flags)
+    call = _call(taken, target, lse, settings)
     if out.device is None:
         _on_cpu(call)
     else:
@@ -343,21 +334,21 @@ def _on_cpu(call: AttentionCall) -> None:
             launch.kernel(*launch.arguments, arch="sm_90a", progress=progress)
 
 
-def _call(
-    views: list[View], out: View, lse: View | None, scale: float, causal: bool, batch_invariant: bool
-) -> AttentionCall:
+def _call(views: list[View], out: View, lse: View | None, settings: AttentionSettings) -> AttentionCall:
     """Return a call as it is computed, on views of four axes."""
     q, k, v, result = map(_with_four_axes, (*views, out))
     batch, heads, queries, depth = q.shape
     sizes = Sizes(batch, heads, k.shape[1], queries, k.shape[2], depth)
-    call = _folded(AttentionCall(q, k, v, result, lse, sizes, causal, scale, Tile()))
-    return call._replace(tile=tile_of(call.sizes, call.causal, batch_invariant))
+    assert settings.scale is not None  # they were checked
+    given = AttentionCall(q, k, v, result, lse, sizes, bool(settings.causal), settings.scale, Tile())
+    call = _folded(given)
+    return call._replace(tile=tile_of(call.sizes, call.causal, bool(settings.batch_invariant)))
 
 
 # calls that were made before --------------------------------------------------------------------------------
 
 
-def _kind(q: Any, k: Any, v: Any, options: tuple[object, ...]) -> Any:
+def _kind(q: Any, k: Any, v: Any, settings: AttentionSettings) -> Any:
     """Return what decides a launch: of tensors all but their addresses and numbers.
 
     None of other arrays, and of tensors for which the rules have to be asked again.
@@ -369,7 +360,7 @@ def _kind(q: Any, k: Any, v: Any, options: tuple[object, ...]) -> Any:
             (type(view), view.shape, view.stride(), view.dtype, view.data_ptr() & 15, view.get_device())
             for view in (q, k, v)
         ]
-        return ("attention", *kinds, *options, *map(type, options))
+        return ("attention", *kinds, *settings, *map(type, settings))
     except (AttributeError, TypeError, RuntimeError):
         return None
 

@@ -87,7 +87,7 @@ def matmul(
     beta: float | None = None,
     scale_a: Scale | SwizzledScales | None = None,
     scale_b: Scale | SwizzledScales | None = None,
-    scale_out: Array | None = None,
+    scale_out: Scale | None = None,
     epilogue: EpilogueFunction | None = None,
     out_dtype: object = None,
     accumulate: object = None,

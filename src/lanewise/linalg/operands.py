@@ -382,8 +382,10 @@ OF_OPERANDS = {
 
 
 def multiplied_by_matmul(*_: object) -> Any:
-    """Refuse the operator @ of a sparse or quantized matrix, whose product has options."""
-    raise LanewiseError("a sparse or quantized matrix is multiplied by lw.matmul(a, b), as its b; not by @")
+    """Refuse the operator @ of an operand that is more than one array, as its product has options."""
+    raise LanewiseError(
+        "this matrix is multiplied by lw.matmul(a, b), not by @; a sparse or quantized one is its b"
+    )
 
 
 # results ----------------------------------------------------------------------------------------------------

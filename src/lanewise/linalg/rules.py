@@ -167,11 +167,8 @@ def request_of(
         function=_function(options.epilogue),
     )
     _require_epilogue(epilogue, residual, result_format, left.format)
-    request.problem = _problem(request, epilogue, sums, precision, promote, _flag(options.batch_invariant))
-    if block_format and request.problem is not None:  # kernels have one matrix of scale factors
-        steps = scale_a.strides[1:], scale_b.strides[1:]
-        scaled_problem = replace(request.problem, block_format=block_format, factor_steps=steps)
-        request.problem = None if prod(batch) > 1 else scaled_problem
+    invariant = _flag(options.batch_invariant)
+    request.problem = _problem(request, epilogue, sums, precision, promote, invariant, block_format)
     return request
 
 
@@ -330,11 +327,14 @@ def _require_epilogue(epilogue: Epilogue, residual: View | None, result: Format,
 
 
 def _problem(
-    request: Request, epilogue: Epilogue, sums: Format, precision: str, promote: int | None, invariant: bool
-) -> Problem | None:
+    request: Request, epilogue: Epilogue, sums: Format, precision: str, promote: int | None, invariant: bool,
+    block_format: str,
+) -> Problem | None:  # fmt: skip
     """Return the problem, the axes of the batch joined to one and, where B is shared, to M; None if they
     cannot be joined."""
     batch, m, n, k = request.batch, request.m, request.n, request.k
+    if block_format and prod(batch) > 1:
+        return None  # kernels have one matrix of scale factors
     views = [request.a, request.b, request.out]
     if request.residual is not None:
         views.append(request.residual)
@@ -377,9 +377,13 @@ def _problem(
     )
     # Sums that are promoted without scales have none for any rows and columns.
     blocks = (1, BLOCK) if epilogue.scale_a == "block" or promote is None else (0, 0)
-    return Problem(
+    made = Problem(
         m, n, k, a, b, out, sums, count, fused, precision, promote, blocks, invariant, folded_rows=folded_rows
     )  # fmt: skip
+    if not block_format:
+        return made
+    factor_steps = request.scale_a.strides[1:], request.scale_b.strides[1:]
+    return replace(made, block_format=block_format, factor_steps=factor_steps)
 
 
 # operands that are copied first -----------------------------------------------------------------------------
@@ -412,12 +416,10 @@ def problem_of_copies(request: Request, problem: Problem) -> Problem | None:
     epilogue = replace(
         problem.epilogue, scale_a_strides=request.scale_a.strides, scale_b_strides=request.scale_b.strides
     )
-    changed = _problem(
-        copied, epilogue, problem.sums, problem.precision, problem.promote, problem.batch_invariant
-    )
-    if changed is None or not problem.block_format:
-        return changed
-    return replace(changed, block_format=problem.block_format, factor_steps=problem.factor_steps)
+    return _problem(
+        copied, epilogue, problem.sums, problem.precision, problem.promote, problem.batch_invariant,
+        problem.block_format,
+    )  # fmt: skip
 
 
 # problems of sizes and types alone, without arrays: for plans and tables ------------------------------------

@@ -18,7 +18,7 @@ from lanewise.linalg.types import PRODUCTS
 #: K of an instruction by the operands' format.
 _WGMMA_K = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32}
 #: K of a sparse instruction: twice that of a dense one.
-_SPARSE_K = {"f16": 32, "bf16": 32, "e4m3": 64, "e5m2": 64, "s8": 64}
+_SPARSE_K = {name: 2 * k for name, k in _WGMMA_K.items() if name != "tf32"}
 #: Kinds of tcgen05.mma by the operands' format.
 _TCGEN05_KINDS = {"f16": "f16", "bf16": "f16", "tf32": "tf32", "e4m3": "f8f6f4", "e5m2": "f8f6f4", "s8": "i8"}
 #: The format that f32 is multiplied as, by the precision of the product.

@@ -1,4 +1,4 @@
-"""Plans that were measured: a small table for each kind of GPU in the tree, and what `lw.tune` found.
+"""Plans that were measured: a small table for each kind of GPU. `tuned.py` has what `lw.tune` found.
 
 The tables are JSON files in `measured/`, one for each arch, with the GPU, driver and date of the run.
 """

@@ -24,6 +24,7 @@ from lanewise.linalg.kernels.hopper.traits import (
     WIDEST_PROMOTED,
 )
 from lanewise.linalg.kernels.tile_traits import SECTOR, columns_apart, has_aligned_rows
+from lanewise.linalg.kernels.warp.traits import MOST_RESULT_BYTES, PADDING
 from lanewise.linalg.operand_copies import needs_copy, needs_transpose
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
@@ -43,8 +44,7 @@ _THREADS, _BLOCKS = 2048, 32
 _STREAMED_L2, _AHEAD, _FAR_AHEAD = 4, 65_536, 98_304
 #: Columns of a tile of the mma.sync kernels that is stored from registers, at most.
 _NARROW = 8
-#: Lanes of a warp; bytes that results of the mma.sync kernels may always have in shared memory.
-_LANES, _RESULTS_OF_WARPS = 32, 40_960
+_LANES = 32
 #: Copies of a thread that move 16 bytes to where they belong, up to which no code is waited for: of a step in
 #: a loop, and where there is only one step.
 _COPIES_OF_LOOP, _COPIES_AT_ONCE = 6, 24
@@ -605,7 +605,9 @@ def _warp(x: Case, c: Costs, gpu: Gpu) -> Parts:
     )
     piece = np.where(staged, piece, c.warp_direct_element * ROWS**2)
     piece = piece + c.warp_long_epilogue * x.long_epilogue
-    loose = x.rows * (x.columns + 8) * x.out_bytes > np.maximum(_staged_bytes(x, size), _RESULTS_OF_WARPS)
+    loose = x.rows * (x.columns + PADDING) * x.out_bytes > np.maximum(
+        _staged_bytes(x, size), MOST_RESULT_BYTES
+    )
     piece = piece + c.warp_loose_results * (loose & (x.thread_stores > 0))
     piece = piece + c.warp_wide_results * ((x.out_bytes > 2) & (x.planes == 1))
     store = piece * x.rows * np.minimum(x.columns, x.n) / ROWS**2 / groups
@@ -676,8 +678,8 @@ def _resident_warp_blocks(x: Case, team: Values, size: Values) -> Values:
     """Return how many blocks of a mma.sync kernel a multiprocessor has at the same time, by its registers and
     shared memory, in which results take the operands' place if they fit."""
     staged = _staged_bytes(x, size)
-    results = x.rows * (x.columns + 8) * x.out_bytes
-    results = np.where(results <= np.maximum(staged, _RESULTS_OF_WARPS), results, 0)
+    results = x.rows * (x.columns + PADDING) * x.out_bytes
+    results = np.where(results <= np.maximum(staged, MOST_RESULT_BYTES), results, 0)
     shared = np.maximum(staged, results) + 1024
     sums = x.rows * x.columns / team * np.where(x.planes > 1, 2, 1)
     registers = np.maximum(sums + np.where(x.stages > 1, _LOOP_REGISTERS, _WARP_REGISTERS), 40)

@@ -15,14 +15,12 @@ from lanewise.lang.memory.array import Array
 from lanewise.layout import Layout, Swizzle
 from lanewise.linalg.kernels.attention.sizes import Tile
 from lanewise.linalg.kernels.hopper.shared_memory import line_swizzle
-from lanewise.linalg.kernels.hopper.traits import ROWS, WARPGROUP
+from lanewise.linalg.kernels.hopper.traits import MOST_SHARED, ROWS, WARPGROUP
 
 #: Registers of a thread of the producer, and of a consumer, by the number of consumers of a multiprocessor.
 _REGISTERS = {2: (24, 240), 3: (32, 160)}
 #: The same where two blocks of one consumer each share a multiprocessor.
 _REGISTERS_OF_TWO = (40, 216)
-#: Shared memory that blocks of a multiprocessor may have on sm_90, without what their mbarriers take.
-SHARED_BYTES = 227 * 1024 - 1024
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class Traits:
     divided: bool = False
 
     def __post_init__(self) -> None:
-        if self.shared_bytes > SHARED_BYTES:
+        if self.shared_bytes > MOST_SHARED:
             raise InternalError(f"{self} takes {self.shared_bytes} bytes of shared memory")
 
     @property
@@ -51,7 +49,7 @@ class Traits:
     @property
     def blocks_at_once(self) -> int:
         """Blocks of a multiprocessor: two with one consumer each, if their shared memory and sums fit."""
-        return 2 if self.tile.consumers == 1 and 2 * self.shared_bytes <= SHARED_BYTES else 1
+        return 2 if self.tile.consumers == 1 and 2 * self.shared_bytes <= MOST_SHARED else 1
 
     @property
     def registers(self) -> tuple[int, int] | None:
@@ -91,7 +89,7 @@ class Traits:
     @property
     def _beside(self) -> int:
         """Bytes of shared memory beside queries, keys and values."""
-        return SHARED_BYTES - self.query_bytes - self.stage_bytes
+        return MOST_SHARED - self.query_bytes - self.stage_bytes
 
     @property
     def in_place(self) -> bool:

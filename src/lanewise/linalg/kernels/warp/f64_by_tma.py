@@ -1,7 +1,7 @@
 """The kernel of f64 products on Hopper: tiles by TMA, fragments from shared memory, sums in registers.
 
 One thread of a warpgroup of its own loads whole tiles; eight warps multiply by mma.sync, as those of
-`warp_kernel.py` do. Each stage of shared memory has two mbarriers, so that warps do not wait for each other.
+`kernel.py` do. Each stage of shared memory has two mbarriers, so that warps do not wait for each other.
 
 TMA swizzles rows of 128 bytes by their number modulo 8, and an access to shared memory has elements of four
 rows. So the rows 0, 2, 4, 6 of eight are those of the first four groups of lanes, and 1, 3, 5, 7 those of the

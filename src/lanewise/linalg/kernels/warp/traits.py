@@ -23,7 +23,7 @@ TILE_BY_TMA = (128, 112, 16)
 #: K of the f64 instruction: all give the same bits, and this one leaves registers for a tile of 128 by 128.
 _F64_STEP = 8
 #: Columns between the rows of results in shared memory, and bytes that results may always have there.
-_PADDING, _MOST_RESULT_BYTES = 8, 40_960
+PADDING, MOST_RESULT_BYTES = 8, 40_960
 #: Bytes of a sum of which K may be split; blocks of a cluster that may share a tile's K.
 _SUM_BYTES, BLOCKS_OF_K = 4, (1, 2, 4, 8)
 
@@ -112,7 +112,7 @@ class WarpTraits(TileTraits):
     @property
     def staged_columns(self) -> int:
         """Columns of a row of results in shared memory: rows begin in different banks."""
-        return self.plan.tile[1] + _PADDING
+        return self.plan.tile[1] + PADDING
 
     @property
     def stages_results(self) -> bool:
@@ -121,7 +121,7 @@ class WarpTraits(TileTraits):
             return False
         if self.plan.groups > 1:  # a block has some of each warp's sums
             return False
-        return self._result_bytes <= max(self.stage_bytes, _MOST_RESULT_BYTES)
+        return self._result_bytes <= max(self.stage_bytes, MOST_RESULT_BYTES)
 
     @property
     def _result_bytes(self) -> int:
