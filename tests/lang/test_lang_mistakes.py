@@ -170,6 +170,18 @@ def range_of_step_zero(x: lw.Ptr[lw.i32], n: lw.i32):
 
 
 @lw.kernel
+def range_down_of_unsigned(x: lw.Ptr[lw.f32], n: lw.u32):
+    for i in lw.range(n, 0, -1):  # here
+        x[i] = 0.0
+
+
+@lw.kernel
+def range_that_wraps(x: lw.Ptr[lw.f32]):
+    for i in lw.range(lw.u16(0), 65535, 2):  # here
+        x[i.to(lw.i32)] = 0.0
+
+
+@lw.kernel
 def no_annotation(x: lw.Ptr[lw.i32], n):  # here
     x[0] = n
 
@@ -419,6 +431,8 @@ MISTAKES = {
     plain_range_over_a_parameter: "Use lw.range for a loop",
     break_out_of_an_unrolled_loop: "write the loop as `for i in lw.range",
     range_of_step_zero: "the step is 0, and the loop would never end",
+    range_down_of_unsigned: "lw.range counts in u32, which has no step of -1: convert the bounds",
+    range_that_wraps: "after its last round the counter is 65536, which u16 does not have",
     no_annotation: "parameter n has no type: write n: lw.Ptr[lw.f16], lw.i32, lw.f32 or lw.Constexpr",
     annotation_of_no_type: "parameter n: <class 'int'> is no type of the kernel language; write lw.i32",
     returns_a_value: "a kernel returns nothing: store its results through a pointer parameter",

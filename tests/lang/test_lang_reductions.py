@@ -74,6 +74,23 @@ def test_a_function_combines_in_order() -> None:
     assert len(list(accumulate(maps, compose))) == THREADS
 
 
+def test_scans_begin_with_a_number() -> None:
+    @lw.kernel
+    def begun(x: lw.Ptr[lw.f32], warps: lw.Ptr[lw.f32], until: lw.Ptr[lw.f32], through: lw.Ptr[lw.f32]):
+        t = lw.thread_idx.x
+        warps[t] = lw.warp_scan(x[t], "max", exclusive=True, initial=1)
+        until[t] = lw.block_scan(x[t], exclusive=True, initial=0.5)
+        through[t] = lw.block_scan(x[t], lambda a, b: a + b, initial=7)
+
+    x = rng.integers(-20, 20, 64).astype(np.float32)
+    warps, until, through = np.zeros((3, 64), np.float32)
+    begun[1, 64](x, warps, until, through)
+    for first in (0, 32):
+        wanted = np.maximum.accumulate([1, *x[first : first + 31]])
+        assert np.array_equal(warps[first : first + 32], wanted)
+    assert np.array_equal(until, 0.5 + np.cumsum([0, *x[:-1]])) and np.array_equal(through, 7 + np.cumsum(x))
+
+
 def test_argmax_passes_over_nan() -> None:
     @lw.kernel
     def nan(x: lw.Ptr[lw.f32], out: lw.Ptr[lw.i32]):

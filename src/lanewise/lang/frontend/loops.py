@@ -15,7 +15,7 @@ from lanewise.lang.trace.builder import Code, Label, NotPredicate, Register, cur
 from lanewise.lang.trace.operators import NARROW, as_predicate, bitwise, compare
 from lanewise.lang.trace.scalar import Scalar, scalar
 from lanewise.lang.trace.traced import AnyValue, describe, is_number
-from lanewise.lang.trace.types import is_int, register_kind
+from lanewise.lang.trace.types import dtype_name, is_int, register_kind
 
 
 class range:
@@ -41,10 +41,29 @@ class range:
             )
         self.start = scalar(first, dtype, "lw.range")
         self.stop = scalar(stop, self.start.dtype, "lw.range")
+        if isinstance(step, int) and step < 0 and not self.start.dtype.signed:
+            name = dtype_name(self.start.dtype)
+            raise builder.error(
+                f"lw.range counts in {name}, which has no step of {step}: convert the bounds with .to(lw.i32)"
+            )
         self.step = scalar(step, self.start.dtype, "lw.range")
         if self.step.constant == 0:
             raise builder.error("lw.range: the step is 0, and the loop would never end")
+        self._require_an_end()
         self.unroll = unroll
+
+    def _require_an_end(self) -> None:
+        """Raise an error if the counter is known to pass the last number of its type: it would begin again."""
+        first, stop, step = (each.constant for each in (self.start, self.stop, self.step))
+        if first is None or stop is None or step is None:
+            return
+        rounds = max(-((first - stop) // step), 0)
+        dtype, after = self.start.dtype, first + rounds * step
+        if not dtype.min <= after <= dtype.max:
+            raise current().error(
+                f"lw.range: after its last round the counter is {after}, which {dtype_name(dtype)} does not "
+                "have, and the loop would never end: count in a wider type"
+            )
 
     def __iter__(self) -> Iterator[Scalar]:
         raise current().error(

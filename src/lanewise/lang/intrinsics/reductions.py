@@ -78,17 +78,17 @@ def warp_scan(
 ) -> Any:
     """Return a value combined over this lane and those before it; `exclusive` leaves out the lane itself.
 
-    The first lane of an exclusive scan gets `initial`: 0 of a sum, the least number of "max", the greatest of
-    "min". A function has no such number: give it. Inside a kernel: `at = lw.warp_scan(n, exclusive=True)`.
+    `initial` is combined in before the first lane. Without it the first lane of an exclusive scan gets 0 of a
+    sum, the least number of "max", the greatest of "min". A function has no such number: give it. Inside a
+    kernel: `at = lw.warp_scan(n, exclusive=True)`.
     """
     _check_width(width)
-    value = _with_index(value, op, lane_id)
+    value, combine = _with_index(value, op, lane_id), _combination(op)
     lane = lane_id() % width
-    inclusive = _inclusive_scan(value, _combination(op), lane, width)
-    if not exclusive:
-        return inclusive
-    first = _initial(value, op, initial)
-    return where(lane == 0, first, shfl_up_sync(inclusive, 1, width))
+    result = _inclusive_scan(value, combine, lane, width)
+    if exclusive:
+        result = shfl_up_sync(result, 1, width)
+    return _from_initial(value, op, initial, lane == 0 if exclusive else None, result)
 
 
 def block_reduce(value: object, op: str | Combine = "sum") -> Any:
@@ -118,16 +118,16 @@ def block_scan(
     _require_whole_warps("lw.block_scan")
     value = _with_index(value, op, thread_rank)
     lane, warp, combine = lane_id(), warp_id(), _combination(op)
-    first = _initial(value, op, initial) if exclusive else None
     within = _inclusive_scan(value, combine, lane, WARP)
     of_warps, _ = _exchanged(within, lane == WARP - 1)
     until_warp = _inclusive_scan(of_warps, combine, lane, WARP)
     before = shfl_sync(until_warp, maximum(warp - 1, 0))
+    first = None
+    after_others = combine(before, within)
     if exclusive:
-        within = shfl_up_sync(within, 1)
+        within, first = shfl_up_sync(within, 1), (warp == 0) & (lane == 0)
         after_others = where(lane == 0, before, combine(before, within))
-        return where(warp == 0, where(lane == 0, first, within), after_others)
-    return where(warp == 0, within, combine(before, within))
+    return _from_initial(value, op, initial, first, where(warp == 0, within, after_others))
 
 
 # the pieces ---------------------------------------------------------------------------------------------
@@ -214,13 +214,25 @@ def _with_index(value: object, op: object, index: Callable[[], Scalar]) -> objec
     raise current().error(f'"{op}" takes a number, or a number and its index; not {value!r}')
 
 
-def _initial(value: object, op: object, initial: object) -> object:
+def _from_initial(value: object, op: str | Combine, initial: object, first: Any, result: object) -> object:
+    """Return a scan that begins with `initial`; of an exclusive one, `first` holds where nothing is before."""
+    if initial is None:
+        return result if first is None else where(first, _initial(value, op), result)
+    kept, given = Snapshot(value), Snapshot(initial)
+    if len(kept.leaves) != len(given.leaves):
+        raise current().error(f"initial={initial!r} has another form than the value: {value!r}")
+    begin = kept.build(
+        scalar(number, leaf.dtype, "initial=") for number, leaf in zip(given.leaves, kept.leaves, strict=True)
+    )
+    combined = _combination(op)(begin, result)
+    return combined if first is None else where(first, begin, combined)
+
+
+def _initial(value: object, op: object) -> object:
     """Return what the first of an exclusive scan gets."""
-    if initial is not None:
-        return initial
     if op not in _LEAFWISE:
         what = op if isinstance(op, str) else "a function"
-        raise current().error(f"an exclusive scan with {what} needs initial=…, which its first lane gets")
+        raise current().error(f"an exclusive scan with {what} needs initial=…, with which it begins")
     kept = Snapshot(value)
     return kept.build(_neutral(leaf, op) for leaf in kept.leaves)
 

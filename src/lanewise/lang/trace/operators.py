@@ -258,11 +258,12 @@ def power(a: Scalar, exponent: object) -> Scalar:
 
 
 def absolute(a: Scalar) -> Scalar:
-    """Return the absolute value of a float or of a signed integer."""
-    if not is_float(a.dtype) and not (is_int(a.dtype) and a.dtype.signed and a.dtype.bits > 8):
-        refuse_dtype("abs", a.dtype, "it has no sign, or no arithmetic")
-    if a.dtype is bf16:
-        current().need("abs.bf16", 80, "7.0")
+    """Return the absolute value of a float, of two in a register, or of a signed integer."""
+    floats = is_float(a.dtype) or a.dtype in PAIRS
+    if not floats and not (is_int(a.dtype) and a.dtype.signed and a.dtype.bits > 8):
+        refuse_dtype("abs", a.dtype, "it has no sign, or no arithmetic; x.to(lw.i32) of 8 bits has one")
+    if PAIRS.get(a.dtype, a.dtype) is bf16:
+        current().need(f"abs.{a.dtype.name}", 80, "7.0")
     return compute(a.dtype, f"abs.{a.dtype.name}", a.operand)  # of the least integer it is negative
 
 
