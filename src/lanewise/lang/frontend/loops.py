@@ -53,7 +53,7 @@ class range:
         self.unroll = unroll
 
     def _require_an_end(self) -> None:
-        """Raise an error if the counter is known to pass the last number of its type: it would begin again."""
+        """Raise an error if the counter is known to pass its type's last number, and to begin again."""
         first, stop, step = (each.constant for each in (self.start, self.stop, self.step))
         if first is None or stop is None or step is None:
             return

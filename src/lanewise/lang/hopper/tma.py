@@ -375,8 +375,8 @@ def _require_swizzle(view: View, map: TensorMap, mode: SwizzleMode | None, what:
         raise current().error(
             f"{what}: the {mode.name} swizzle repeats every {mode.pattern_bytes} bytes, and the array is "
             f"known to be aligned to {align} only: lw.shared(…, align={mode.pattern_bytes}), or an offset= "
-            f"of lw.dynamic_shared that is a multiple of {mode.pattern_bytes}; a stage that is known at run time is "
-            "array[None, None, stage]"
+            f"of lw.dynamic_shared that is a multiple of {mode.pattern_bytes}; a stage that is "
+            "known at run time is array[None, None, stage]"
         )
     return mode
 

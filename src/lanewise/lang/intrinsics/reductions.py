@@ -215,7 +215,7 @@ def _with_index(value: object, op: object, index: Callable[[], Scalar]) -> objec
 
 
 def _from_initial(value: object, op: str | Combine, initial: object, first: Any, result: object) -> object:
-    """Return a scan that begins with `initial`; of an exclusive one, `first` holds where nothing is before."""
+    """Return a scan that begins with `initial`; `first`, of an exclusive one: where nothing is before."""
     if initial is None:
         return result if first is None else where(first, _initial(value, op), result)
     kept, given = Snapshot(value), Snapshot(initial)
