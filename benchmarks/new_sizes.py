@@ -104,7 +104,8 @@ def attend(q: Any, k: Any, keys: int) -> Callable[[], None]:
             attention._operand(each, name)._replace(device=0, library="torch")
             for each, name in zip(arrays, ("q", "k", "v", "out"), strict=True)
         ]
-        made = attention._call(views[:3], views[3], None, 0.1, causal=False, batch_invariant=False)
+        settings = attention.AttentionSettings(False, 0.1, False, False)
+        made = attention._call(views[:3], views[3], None, settings)
         launch_attention.compute(made, None)
 
     return call

@@ -16,6 +16,7 @@ from lanewise.gpu import device, recorded
 from lanewise.isa.tensor_map import decode
 from lanewise.lang.frontend.kernel import Kernel
 from lanewise.linalg.arrays import DeviceView, batch_of_one, device_view, flat
+from lanewise.linalg.attention import AttentionSettings
 from lanewise.linalg.attention import _call as attention_call
 from lanewise.linalg.kernels.family import Launch, family_of, made_by_constants
 from lanewise.linalg.launch import attention as launch_attention
@@ -154,7 +155,7 @@ def test_sums_of_divided_keys_are_there_until_both_kernels_are_launched(
         view_of(np.zeros(shape, np.float16), name)._replace(device=0, library="torch")
         for name, shape in shapes.items()
     ]
-    call = attention_call(views[:3], views[3], None, 0.125, causal=False, batch_invariant=False)
+    call = attention_call(views[:3], views[3], None, AttentionSettings(False, 0.125, False, False))
     assert call.tile.parts > 1
     launch_attention.compute(call, 5)
     assert there == [True, True] and held[0]() is None

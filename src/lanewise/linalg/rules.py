@@ -335,50 +335,51 @@ def _problem(
     batch, m, n, k = request.batch, request.m, request.n, request.k
     if block_format and prod(batch) > 1:
         return None  # kernels have one matrix of scale factors
-    views = [request.a, request.b, request.out]
+    views = {"a": request.a, "b": request.b, "out": request.out}
     if request.residual is not None:
-        views.append(request.residual)
-    steps = [batch_strides(view, batch) for view in views]
-    scales = [request.scale_a.batch, request.scale_b.batch]
-    steps += [scale or (0,) * len(batch) for scale in scales]
-    sizes, strides = merged_axes(batch, steps) if 0 not in batch else ([0], [(0,) * len(steps)])
-    if len(sizes) > 1:
-        return None
-    count, along = (sizes[0], strides[0]) if sizes else (1, (0,) * len(steps))
-    rows, scales_rows = [view.strides[-2] for view in views], epilogue.scale_a in ("row", "block")
-    row_scale = epilogue.scale_a_strides[1] if scales_rows else 0
+        views["residual"] = request.residual
+    scales = {"scale_a": request.scale_a, "scale_b": request.scale_b}
+    steps = {name: batch_strides(view, batch) for name, view in views.items()}
+    steps |= {name: scale.batch or (0,) * len(batch) for name, scale in scales.items()}
+    count, along = 0 if 0 in batch else 1, dict.fromkeys(steps, 0)
+    if count:
+        sizes, strides = merged_axes(batch, list(steps.values()))
+        if len(sizes) > 1:
+            return None
+        if sizes:
+            count, along = sizes[0], dict(zip(steps, strides[0], strict=True))
+    rows = {name: view.strides[-2] for name, view in views.items()}
+    if epilogue.scale_a in ("row", "block"):
+        rows["scale_a"] = epilogue.scale_a_strides[1]
     folded_rows = 0
-    if count > 1 and along[1] == 0 and along[-1] == 0 and epilogue.bias != "column":
+    if count > 1 and along["b"] == along["scale_b"] == 0 and epilogue.bias != "column":
         # All matrices of A have the same B: they are one longer A if each continues where the last one ends.
-        joined = [(along[0], rows[0]), *zip(along[2:-2], rows[2:], strict=True)]
-        if scales_rows:
-            joined.append((along[-2], row_scale))
-        if m == 1 or all(outer == m * inner for outer, inner in joined):
+        of_m = rows.keys() - {"b"}
+        if m == 1 or all(along[name] == m * rows[name] for name in of_m):
             if m == 1:
-                rows = [along[0], rows[1], *along[2:-2]]
-                row_scale = along[-2] if scales_rows else 0
-            m, count, along = m * count, 1, (0,) * len(along)
+                rows |= {name: along[name] for name in of_m}
+            m, count, along = m * count, 1, dict.fromkeys(along, 0)
             if epilogue.function is not None:
                 folded_rows = request.m
-    if count > 1 and (any(along[-2:]) or epilogue.scale_a == "block"):
+    if count > 1 and (along["scale_a"] or along["scale_b"] or epilogue.scale_a == "block"):
         return None  # kernels have one vector or matrix of scales
-    a = operand(request.a, m, k, rows[0], request.a.strides[-1], count, along[0])
-    b = operand(request.b, n, k, request.b.strides[-1], request.b.strides[-2], count, along[1])
-    out = operand(request.out, m, n, rows[2], request.out.strides[-1], count, along[2])
-    residual: Operand | None = None
-    if request.residual is not None:
-        residual = operand(request.residual, m, n, rows[3], request.residual.strides[-1], count, along[3])
+
+    def of(name: str, outer: int, inner: int) -> Operand:
+        return operand(views[name], outer, inner, rows[name], views[name].strides[-1], count, along[name])
+
+    b = operand(request.b, n, k, request.b.strides[-1], request.b.strides[-2], count, along["b"])
     fused = replace(
         epilogue,
-        residual=residual,
+        residual=of("residual", m, n) if "residual" in views else None,
         folded="row" if folded_rows else None,
-        scale_a_strides=(along[-2], row_scale, epilogue.scale_a_strides[2]),
-        scale_b_strides=(along[-1], *epilogue.scale_b_strides[1:]),
+        scale_a_strides=(along["scale_a"], rows.get("scale_a", 0), epilogue.scale_a_strides[2]),
+        scale_b_strides=(along["scale_b"], *epilogue.scale_b_strides[1:]),
     )
     # Sums that are promoted without scales have none for any rows and columns.
     blocks = (1, BLOCK) if epilogue.scale_a == "block" or promote is None else (0, 0)
     made = Problem(
-        m, n, k, a, b, out, sums, count, fused, precision, promote, blocks, invariant, folded_rows=folded_rows
+        m, n, k, of("a", m, k), b, of("out", m, n), sums, count, fused, precision, promote, blocks, invariant,
+        folded_rows=folded_rows,
     )  # fmt: skip
     if not block_format:
         return made

@@ -49,29 +49,38 @@ def rounded(values: AnyArray, fmt: Format) -> AnyArray:
 
     Integers become f32 before, as in an epilogue.
     """
-    if values.dtype == fmt.dtype:
-        return values
-    if values.dtype.kind == "i":
+    if values.dtype.kind == "i" and values.dtype != fmt.dtype:
         values = values.astype(np.float32)
     if fmt == e4m3:
         return fmt.array(np.asarray(values, np.float64), saturate=True)
     with np.errstate(all="ignore"):
-        return values.astype(fmt.dtype)
+        return _with_one_nan(values.astype(fmt.dtype, copy=False), fmt)
+
+
+def _with_one_nan(values: AnyArray, fmt: Format) -> AnyArray:
+    """Return floats of 16 or 32 bits with the NaN that a GPU makes: all bits but the sign are 1."""
+    if fmt.kind == "float" and (missing := np.isnan(values)).any():
+        values = values.copy()
+        values.view(fmt.word_dtype)[missing] = (1 << (fmt.bits - 1)) - 1
+    return values
 
 
 def _finished_f64(request: Request, epilogue: Epilogue, total: AnyArray) -> AnyArray:
-    """Return an epilogue of f64: each operation is one of NumPy's, rounded by itself."""
+    """Return an epilogue of f64: each operation is one of NumPy's, rounded by itself.
+
+    Of two NaN a GPU returns the second, and NumPy the first: the sum so far comes last.
+    """
     with np.errstate(all="ignore"):
         if epilogue.alpha:
             total = total * request.alpha
         if request.bias is not None:
             bias = np.asarray(request.bias.array).reshape(-1)
-            total = total + (bias if epilogue.bias == "row" else bias[:, None])
+            total = (bias if epilogue.bias == "row" else bias[:, None]) + total
         if epilogue.activation == "relu":
             total = np.where(total > 0, total, np.where(np.isnan(total), total, 0.0))
         if request.residual is not None:
             residual = as_matrices(request.residual.array, request.residual.shape)
-            total = total + (residual * request.beta if epilogue.beta else residual)
+            total = (residual * request.beta if epilogue.beta else residual) + total
     return total
 
 

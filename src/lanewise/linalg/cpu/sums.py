@@ -15,6 +15,7 @@ from lanewise.isa import Instruction
 from lanewise.linalg.block_scaling import BLOCK_FORMATS, SwizzledScales
 from lanewise.linalg.cpu.epilogue import as_matrices, finished
 from lanewise.linalg.cpu.progress import Progress
+from lanewise.linalg.orientation import computes_transpose
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.problem import Problem
 from lanewise.linalg.rules import Request
@@ -55,6 +56,9 @@ def sums(request: Request, problem: Problem, plan: Plan) -> AnyArray:
     b = as_matrices(request.b.array, request.b.shape)
     if problem.precision:
         a, b = map(split_bf16 if problem.precision == "f32" else rounded_tf32, (a, b))
+    turned = problem.sums.name == "f64" and computes_transpose(problem, plan)  # of two NaN, B's is kept
+    if turned:
+        a, b = b.swapaxes(-1, -2), a.swapaxes(-1, -2)
     products = prod(request.batch) * request.m * request.n * request.k
     with Progress("lw.matmul") as progress:
         chains = Chains(instruction_of(problem, plan), plan.arch, products, progress)
@@ -65,7 +69,7 @@ def sums(request: Request, problem: Problem, plan: Plan) -> AnyArray:
     groups = [_added(parts[first : first + plan.split]) for first in range(0, len(parts), plan.split)]
     total = _added(groups)
     shape = (*request.batch, request.m, request.n)
-    return np.broadcast_to(total, shape)
+    return np.broadcast_to(total.swapaxes(-1, -2) if turned else total, shape)
 
 
 class Chains:
@@ -149,7 +153,7 @@ def _added(parts: Sequence[AnyArray]) -> AnyArray:
     total = parts[0]
     with np.errstate(all="ignore"):
         for part in parts[1:]:
-            total = total + part
+            total = part + total  # of two NaN of f64 a GPU returns the second, and NumPy the first
     return total
 
 
