@@ -1,11 +1,20 @@
 """Every format against NumPy and ml_dtypes: all bit patterns of the narrow ones, random ones of the wide."""
 
+import copy
+import dataclasses
+import pickle
+from fractions import Fraction
+
 import ml_dtypes
 import numpy as np
 import pytest
 
+import lanewise as lw
 from lanewise.errors import LanewiseError
 from lanewise.formats import FORMATS, Format, format_of
+from lanewise.isa.operands import RAW
+from lanewise.lang.trace import types
+from lanewise.lang.trace.types import i64, u64
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:invalid value:RuntimeWarning", "ignore:overflow:RuntimeWarning"
@@ -243,3 +252,106 @@ def test_format_of_takes_names_dtypes_and_formats() -> None:
         format_of("f17")
     with pytest.raises(LanewiseError, match="the formats are"):
         format_of(np.complex64)
+
+
+def nearest_word(fmt: Format, value: Fraction) -> int:
+    """The word of the number nearest to a value, ties to even words, by exact arithmetic."""
+    words = every_word(fmt) if fmt.bits <= 8 else words_near(fmt, float(value))
+    numbers = [float(number) for number in fmt.decode(words)]
+    finite = [
+        (abs(Fraction(x) - value), int(word) >> fmt.ignored_low_bits & 1, int(word))
+        for x, word in zip(numbers, words, strict=True)
+        if np.isfinite(x)
+    ]
+    return min(finite)[2]
+
+
+def words_near(fmt: Format, value: float) -> np.ndarray:
+    """The word of a number and the words beside it."""
+    step = 1 << fmt.ignored_low_bits
+    return (int(fmt.encode(value)) + step * np.arange(-1, 2)).astype(fmt.word_dtype)
+
+
+def values_around_ties(fmt: Format, count: int) -> list[Fraction]:
+    """Numbers that are just beside the middle between two neighbours, nearer than float64 can tell."""
+    rng = np.random.default_rng(1)
+    top = min(62, fmt.emax)
+    result = []
+    for power in rng.integers(top - 3, top, count) if fmt.mantissa_bits else [top] * count:
+        significand = int(rng.integers(1 << fmt.mantissa_bits, 2 << fmt.mantissa_bits))
+        tie = Fraction(2 * significand + 1) * Fraction(2) ** int(power - fmt.mantissa_bits - 1)
+        beside = int(rng.integers(-1, 2)) * (1 if top == 62 else Fraction(1, 2**58))
+        result.append((tie + beside) * (1 if not fmt.signed else int(rng.choice([-1, 1]))))
+    return [value for value in result if abs(value) <= fmt.max]
+
+
+@pytest.mark.parametrize("fmt", [fmt for fmt in FLOATS if fmt.bits < 64 and fmt.mantissa_bits], ids=str)
+def test_numbers_of_any_type_are_rounded_once(fmt: Format) -> None:
+    values = values_around_ties(fmt, 200)
+    expected = [nearest_word(fmt, value) for value in values]
+    assert len(values) > 50 and fmt.encode(np.array(values, object)).tolist() == expected
+    if all(value.denominator == 1 for value in values):
+        integers = np.array([int(value) for value in values], np.int64)
+        assert fmt.encode(integers).tolist() == expected
+        positive = [nearest_word(fmt, 2 * abs(value)) for value in values]
+        assert fmt.encode(2 * abs(integers).astype(np.uint64)).tolist() == positive
+    if np.finfo(np.longdouble).nmant >= 63:
+        wide = np.array([np.longdouble(value.numerator) / value.denominator for value in values])
+        exact = [nearest_word(fmt, Fraction(*number.as_integer_ratio())) for number in wide]
+        assert fmt.encode(wide).tolist() == exact
+
+
+def test_a_large_integer_is_rounded_once() -> None:
+    tie = 2**62 + 2**38
+    assert FORMATS["f32"].array(np.array([tie + 1, -tie - 1, tie])).tolist() == [
+        2.0**62 + 2**39,
+        -(2.0**62) - 2**39,
+        2.0**62,
+    ]
+    assert FORMATS["f32"].array(np.array([2 * tie + 1], np.uint64)).tolist() == [2.0**63 + 2**40]
+    assert FORMATS["tf32"].array(np.array([2**62 + 2**51 + 1])).tolist() == [2.0**62 + 2**52]
+    assert FORMATS["ue8m0"].array(np.array([2**62 + 2**61 + 1])).astype(float).tolist() == [2.0**63]
+
+
+@pytest.mark.parametrize("name", ["s64", "u64"])
+def test_integers_of_64_bits_are_exact(name: str) -> None:
+    fmt = {"s64": i64, "u64": u64}[name]
+    ends = [fmt.min, fmt.max, 5]
+    assert fmt.array(np.array(ends, dtype=fmt.dtype)).tolist() == ends
+    assert fmt.array(np.array(ends, dtype=object)).tolist() == ends
+    assert fmt.array([-np.inf, 2.0**70], saturate=True).tolist() == ends[:2]
+    with pytest.raises(LanewiseError, match="pass saturate=True"):
+        fmt.array([2.0**64])
+
+
+EVERY_FORMAT = [*FORMATS.values(), *RAW.values(), *(x for x in vars(types).values() if isinstance(x, Format))]
+
+
+@pytest.mark.parametrize("fmt", EVERY_FORMAT, ids=str)
+def test_copies_and_pickles_are_the_format_itself(fmt: Format) -> None:
+    assert copy.copy(fmt) is copy.deepcopy([fmt])[0] is fmt
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        assert pickle.loads(pickle.dumps(fmt, protocol)) is fmt
+
+
+@lw.kernel
+def through_shared(T: lw.Constexpr, x: lw.Ptr[lw.f16], y: lw.Ptr[lw.f16]):  # type: ignore[no-untyped-def]
+    tile = lw.shared(T, (32,))
+    i = lw.thread_idx.x
+    tile[i] = x[i]
+    y[i] = tile[i]
+
+
+def test_a_copied_format_is_the_same_constant_of_a_kernel() -> None:
+    x, y = np.arange(32, dtype=np.float16), np.zeros(32, np.float16)
+    through_shared[1, 32](pickle.loads(pickle.dumps(FORMATS["f16"])), x, y)
+    assert np.array_equal(x, y)
+
+
+def test_a_format_is_made_once() -> None:
+    made = Format("e1m2", 4, "float", "uint8", exponent_bits=1, mantissa_bits=2)
+    assert dataclasses.replace(made, name="other") is not made
+    assert dataclasses.replace(made) is made is copy.deepcopy(made)
+    assert (
+        made.encode([1.0]).tolist() == Format("e1m2", 4, "float", "uint8", True, 1, 2).encode([1.0]).tolist()
+    )

@@ -5,8 +5,9 @@ Holds one row per format and its NumPy dtype; what instructions do with the numb
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
+from math import inf
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -42,6 +43,10 @@ def as_array(values: object, what: str) -> AnyArray:
         raise LanewiseError(f"{what}: what was given is not an array ({error})") from None
 
 
+#: The formats that were made, by their fields.
+_MADE: dict[tuple[tuple[str, Any], ...], Format] = {}
+
+
 @short_methods
 @dataclass(frozen=True, repr=False)
 class Format:
@@ -69,6 +74,18 @@ class Format:
     has_inf: bool = False
     has_nan: bool = False
     ignored_low_bits: int = 0
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Format:
+        """Return the one object that there is of a format, so that formats can be compared with `is`."""
+        if not (args or kwargs):  # a pickle of an earlier version: the fields are set afterwards
+            return super().__new__(cls)
+        defaults = {field.name: field.default for field in fields(cls)}
+        values = defaults | dict(zip(defaults, args, strict=False)) | kwargs
+        return _MADE.setdefault(tuple(values.items()), super().__new__(cls))
+
+    def __reduce__(self) -> tuple[type[Format], tuple[Any, ...]]:
+        """Have a copy, or what is unpickled, be the format itself."""
+        return Format, tuple(getattr(self, field.name) for field in fields(self))
 
     def __post_init__(self) -> None:
         if self.kind == "float":
@@ -315,9 +332,8 @@ class Format:
         words: Words = raw.astype(self.word_dtype)
         return words
 
-    def _real_numbers(self, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        import numpy as np
-
+    def _real_array(self, values: npt.ArrayLike) -> AnyArray:
+        """Return values as an array, or raise an error if they are no real numbers."""
         numbers = as_array(values, self.name)
         # NumPy would cast these too, and lose an imaginary part or a unit, or take None for NaN.
         unreal = numbers.dtype.kind in "cmMSU"
@@ -325,20 +341,33 @@ class Format:
             numbers.dtype.kind == "O" and not all(isinstance(number, Real) for number in numbers.flat)
         ):
             raise LanewiseError(f"{self.name} encodes real numbers, not dtype {numbers.dtype}")
+        return numbers
+
+    def _real_numbers(self, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Return values as float64 numbers that round to this format as the values themselves do."""
+        import numpy as np
+
+        numbers = self._real_array(values)
         try:
-            return numbers.astype(np.float64)
+            if self.bits < 64 and numbers.dtype.kind in "iu" and numbers.dtype.itemsize == 8:
+                return _odd_integers(numbers)
+            with np.errstate(over="ignore"):  # a longdouble may be too large
+                nearest: npt.NDArray[np.float64] = numbers.astype(np.float64)
+            return _odd(numbers, nearest) if self.bits < 64 and _is_wide(numbers) else nearest
         except (TypeError, ValueError, OverflowError) as error:
             raise LanewiseError(f"{self.name} encodes real numbers: {error}") from error
 
     def _encode_integers(self, values: npt.ArrayLike, saturate: bool) -> Words:
         import numpy as np
 
-        numbers = as_array(values, self.name)
+        numbers = self._real_array(values)
         if numbers.dtype.kind not in "biu":
             reals = self._real_numbers(values)
             if not np.array_equal(reals, np.rint(reals)):
                 raise LanewiseError(f"{self.name} holds integers only; round the values first")
-            numbers = reals
+            numbers = numbers if _is_wide(numbers) else reals
+        if self.bits == 64 or _is_wide(numbers):
+            numbers = _exact_integers(numbers)
         if saturate:
             numbers = np.clip(numbers, self.min, self.max)
         elif numbers.size and (numbers.min() < self.min or numbers.max() > self.max):
@@ -346,11 +375,51 @@ class Format:
                 f"{self.name} holds {self.min} to {self.max}; got {numbers.min()} to {numbers.max()}; "
                 "pass saturate=True to clamp"
             )
-        return (numbers.astype(np.int64) & ((1 << self.bits) - 1)).astype(self.word_dtype)
+        words = numbers.astype(np.int64 if self.signed else np.uint64).astype(np.uint64)
+        return (words & np.uint64((1 << self.bits) - 1)).astype(self.word_dtype)
 
     def _require_float(self, what: str) -> None:
         if self.kind != "float":
             raise LanewiseError(f"{self.name} is not a float format: {what} is what floats have")
+
+
+def _is_wide(numbers: AnyArray) -> bool:
+    """Return whether an array may hold numbers that are no float64: longdouble, or Python's numbers."""
+    return numbers.dtype.kind == "O" or (numbers.dtype.kind == "f" and numbers.dtype.itemsize > 8)
+
+
+def _odd(numbers: AnyArray, nearest: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return numbers rounded to odd, given the nearest float64 of each.
+
+    A number between two float64 becomes the one whose last bit is 1. It stays on the same side of every
+    number and every tie of a narrower format, so that rounding it a second time gives the right result.
+    """
+    import numpy as np
+
+    below = np.where(np.abs(nearest) > np.abs(numbers), np.nextafter(nearest, 0.0), nearest)
+    inexact = (nearest != numbers) & ~np.isnan(nearest)
+    odd: npt.NDArray[np.float64] = (below.view(np.uint64) | inexact.astype(np.uint64)).view(np.float64)
+    return odd
+
+
+def _odd_integers(numbers: AnyArray) -> npt.NDArray[np.float64]:
+    """Return 64-bit integers rounded to odd, to multiples of 2**11 where 53 bits are too few."""
+    import numpy as np
+
+    unit = numbers.dtype.type(1 << 11)
+    rest = numbers & (unit - numbers.dtype.type(1))
+    odd = np.where(rest != 0, (numbers - rest) | unit, numbers)
+    exact = (numbers < 1 << 53) & (numbers > -(1 << 53) if numbers.dtype.kind == "i" else True)
+    return np.where(exact, numbers, odd).astype(np.float64)
+
+
+def _exact_integers(numbers: AnyArray) -> AnyArray:
+    """Return whole numbers as Python's integers; infinities stay as they are."""
+    import numpy as np
+
+    exact = np.empty(numbers.size, object)
+    exact[:] = [number if number in (inf, -inf) else int(number) for number in numbers.flat]
+    return exact.reshape(numbers.shape)
 
 
 def _float(name: str, bits: int, exponent: int, mantissa: int, dtype: str, **more: Any) -> Format:

@@ -1,6 +1,7 @@
 """One product on several generations; the public model; pruning; numbers beyond a format's range."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,22 @@ def test_pruning_keeps_the_two_largest_of_four(dtype: Any) -> None:
     assert np.array_equal(np.abs(kept).sum(axis=1), magnitudes)
 
 
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ([np.nan, np.inf, -np.inf, 1], [np.nan, np.inf, 0, 0]),
+        ([np.inf, -np.inf, 1, np.nan], [np.inf, 0, 0, np.nan]),
+        ([np.inf, 1, np.nan, np.nan], [0, 0, np.nan, np.nan]),
+        ([np.nan, np.nan, np.nan, np.inf], [np.nan, np.nan, 0, 0]),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])
+def test_pruning_keeps_nan_before_infinity(dtype: Any, given: list[float], kept: list[float]) -> None:
+    """As the kernel that prunes on a GPU does: a NaN does not vanish unless two others come before it."""
+    pruned = lw.prune_2_4(np.array([given], dtype))
+    assert np.array_equal(pruned.astype(float), [kept], equal_nan=True)
+
+
 def test_what_is_pruned_is_packed() -> None:
     sparse = lw.instruction("mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32")
     pruned = lw.prune_2_4(RNG.standard_normal((16, 32)).astype(np.float16))
@@ -84,6 +101,14 @@ def test_what_is_pruned_is_packed() -> None:
     assert np.array_equal(sparse.metadata.expand(packed, indices), pruned)
     with pytest.raises(LanewiseError, match="a multiple of 4"):
         lw.prune_2_4(np.zeros((2, 6)))
+
+
+def test_float32_is_told_how_to_ask_for_tf32() -> None:
+    a, b = np.ones((4, 8), np.float32), np.ones((8, 4), np.float32)
+    asked = "lw.instruction('mma m16n8k8 tf32').gemm(a, b, arch='A100')"
+    with pytest.raises(LanewiseError, match=f"no mma of f32 and f32.*tf32: {re.escape(asked)}"):
+        lw.compare(a, b)
+    assert (lw.instruction("mma m16n8k8 tf32").gemm(a, b, arch="A100") == 8).all()
 
 
 def test_a_number_never_becomes_nan_in_silence() -> None:

@@ -26,6 +26,7 @@ WMMA = instruction("wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32")
 WGMMA = instruction("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16")
 SPARSE = instruction("mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
 SCALED = instruction("mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0")
+ORDERED = instruction(SPARSE.text.replace(".sp.", ".sp::ordered_metadata."))
 S8 = instruction("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32")
 RNG = np.random.default_rng(11)
 
@@ -203,6 +204,14 @@ def wrong(
         compute(each, *args, arch=arch, **options)
 
 
+def test_too_many_arrays_are_named() -> None:
+    a, b, c = half(16, 16), half(16, 8), single(16, 8)
+    with pytest.raises(TypeError, match=r"takes a, b and, if you like, c; 4 arrays are given.*metadata="):
+        MMA(a, b, c, c, arch="sm_90")
+    with pytest.raises(TypeError, match="c is given twice"):
+        MMA(a, b, c, c=c, arch="sm_90")
+
+
 def test_wrong_shapes_are_named() -> None:
     a, b, c = half(16, 16), half(16, 8), single(16, 8)
     wrong(r"A has shape \(16, 8\).*takes \(…, 16, 16\)", a[:, :8], b[:8])
@@ -246,6 +255,48 @@ def test_wrong_archs_are_named() -> None:
         compute(instruction("ldmatrix.sync.aligned.m8n8.x4.shared.b16"), a, b, arch="sm_80")
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        "m16n8k16.row.col.f32.bf16.bf16.f32",
+        "m16n8k32.row.col.s32.s8.u8.s32",
+        "m16n8k64.row.col.s32.s4.s4.s32",
+    ],
+)
+def test_metadata_in_any_order(form: str) -> None:
+    """Without ::ordered_metadata the first packed element stands at the first index, even if it is larger."""
+    sparse = instruction(f"mma.sp.sync.aligned.{form}")
+    a, metadata = sparse.operands["a"], sparse.metadata
+    packed = a.format.array(RNG.integers(-8, 8, a.shape))
+    b = sparse.operands["b"].format.array(RNG.integers(0, 8, sparse.operands["b"].shape))
+    pairs = [(i, j) for i in range(4) for j in range(4) if i != j]
+    places = np.array(pairs)[RNG.integers(0, 12, (16, metadata.cols))].reshape(metadata.indices_shape)
+    exact = metadata.expand(packed, places).astype(int) @ b.astype(int)
+    assert np.array_equal(compute(sparse, packed, b, arch="sm_80", metadata=places).astype(int), exact)
+    assert np.array_equal(metadata.unpack(metadata.pack(places)), places)
+    dense = metadata.expand(packed, places)
+    elements = packed.reshape(16, metadata.cols, 2, metadata.run)
+    group = dense.reshape(16, metadata.cols, 4, metadata.run)
+    for which in range(2):
+        index = places.reshape(16, metadata.cols, 2)[..., which, None, None]
+        assert np.array_equal(np.take_along_axis(group, index, 2)[..., 0, :], elements[..., which, :])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mma.sp.sync.aligned.m16n8k64.row.col.f32.e4m3.e5m2.f32",
+        "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.f32.e4m3.e5m2.f32",
+        "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32",
+        "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16",
+    ],
+)
+def test_metadata_that_must_ascend(text: str) -> None:
+    metadata = instruction(text).metadata
+    with pytest.raises(LanewiseError, match="must differ and ascend"):
+        metadata.codes(np.tile([3, 1], (metadata.rows, metadata.cols)))
+
+
 def test_metadata_goes_with_sparse_instructions_only() -> None:
     packed, b = half(16, 8), half(16, 8)
     places = np.tile([0, 1], (16, 4))
@@ -253,7 +304,14 @@ def test_metadata_goes_with_sparse_instructions_only() -> None:
     wrong(r"got int64 \(16, 4\)", packed, b, each=SPARSE, metadata=places[:, :4])
     wrong("got float64", packed, b, each=SPARSE, metadata=places * 1.0)
     wrong("0…3", packed, b, each=SPARSE, metadata=places + 3)
-    wrong("ascend", packed, b, each=SPARSE, metadata=places[:, ::-1])
+    wrong("must differ and ascend", packed, b, each=ORDERED, metadata=places[:, ::-1])
+    wrong(
+        "selects 0 then 0; the two places of a group must differ$",
+        packed,
+        b,
+        each=SPARSE,
+        metadata=0 * places,
+    )
     wrong("takes no metadata", half(16, 16), b, metadata=places)
     wrong("needs half as many columns as B has rows", half(16, 16), b, each=SPARSE, metadata=places)
     with pytest.raises(LanewiseError, match="a sparse K is a multiple of 16"):

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,18 @@ def test_printed_result_is_the_saved_one(answered: Callable[..., str], tmp_path:
     assert [int(row["bits"], 16) for row in rows] == expected.view(np.uint32).ravel().tolist()
     lines = answered("compute", MMA, *paths, "--arch", "sm_80").splitlines()
     assert [float(word) for word in lines[2].split()[1:]] == pytest.approx(expected[0].tolist())
+
+
+@pytest.mark.parametrize("style", ["--json", "--csv"])
+def test_nan_and_infinities_are_written_without_a_warning(
+    answered: Callable[..., str], tmp_path: Path, style: str
+) -> None:
+    arrays = {name: random_array(MMA, name) for name in "ab"}
+    arrays["a"][0, 0], arrays["a"][1, 0] = np.nan, np.inf
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        told = answered("compute", MMA, *saved(tmp_path, **arrays), "--arch", "sm_80", style)
+    assert told.count("nan") == 8 and told.count("inf") == 8
 
 
 def test_leading_dimensions(answered: Callable[..., str], tmp_path: Path) -> None:
@@ -194,6 +207,13 @@ def test_convert_rounds_and_says_how_many(tmp_path: Path, capsys: pytest.Capture
     found = read_array(saved(tmp_path, x=numbers)[0], "A", FORMATS["f16"], convert=True)
     assert np.array_equal(found[:5], numbers[:5].astype(np.float16), equal_nan=True) and found[5] == np.inf
     assert "2 of 6 values were rounded" in capsys.readouterr().err
+
+
+def test_convert_rounds_large_integers_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = np.array([2**62 + 2**38 + 1, 2**62 + 1, 2**62])
+    found = read_array(saved(tmp_path, x=numbers)[0], "A", FORMATS["f32"], convert=True)
+    assert found.tolist() == [2.0**62 + 2**39, 2.0**62, 2.0**62]
+    assert "2 of 3 values were rounded to f32" in capsys.readouterr().err
 
 
 def test_convert_of_exact_numbers_says_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -118,6 +118,21 @@ def test_says_which_condition_leaves_nothing(answered: Callable[..., str]) -> No
     assert "Did you mean mma?" in answered("list", "mm")
 
 
+def test_says_which_condition_leaves_no_asynchronous_form(answered: Callable[..., str]) -> None:
+    counts = {
+        words: len(json.loads(answered("list", "tcgen05.mma", *words, "--json")))
+        for words in (("s8",), ("bf16",))
+    }
+    told = answered("list", "tcgen05.mma", "bf16", "m256n63")
+    assert told == f"No form fits all of that; there are {counts['bf16',]} without m256n63.\n"
+    assert told == answered("list", "tcgen05.mma", "bf16", "m256n63", "--count")
+    told = answered("list", "tcgen05.mma", "s8", "--arch", "sm_103a")
+    assert f"{counts['s8',]} without --arch sm_103a" in told and "without s8" in told
+    assert "no instruction has the word 'bff16'" in answered("list", "tcgen05.mma", "bff16").lower()
+    assert json.loads(answered("list", "tcgen05.mma", "bff16", "--json")) == []
+    assert answered("list", "tcgen05", "bff16", "--csv") == "instruction,operands,archs,PTX\n"
+
+
 def test_without_conditions_the_families_are_counted(answered: Callable[..., str]) -> None:
     rows = [line.split() for line in answered("list").splitlines()]
     counts = {row[0]: row[1] for row in rows if len(row) > 1}

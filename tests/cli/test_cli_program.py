@@ -3,6 +3,7 @@
 import ast
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -133,6 +134,16 @@ def test_terminal_never_breaks_an_instruction() -> None:
     for columns in (30, 60, 120) if EVERYTHING else ():
         seen, code = on_terminal(columns, "explain", MMA, "--element", "A", "3", "9")
         assert code == 0 and MMA in seen
+
+
+def test_a_narrow_terminal_cuts_no_numbers() -> None:
+    """A count is never shorter than it is in a pipe; the line may be longer than the terminal is wide."""
+    seen, code = on_terminal(20, "list", "--count", "--arch", "sm_90")
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", seen)
+    assert code == 0
+    for family in ("mma", "mma.sp::ordered_metadata", "wmma.load"):
+        count = len(lanewise.instructions("sm_90", family))
+        assert re.search(rf"^{family} +{count}\b", plain, re.M)
 
 
 @sampled(6)

@@ -12,6 +12,7 @@ from lanewise.layout import (
     Swizzle,
     composition,
     downcast,
+    flatten,
     make_identity_layout,
     recast,
     recast_layout,
@@ -19,7 +20,7 @@ from lanewise.layout import (
     size,
     upcast,
 )
-from layout.layout_strategies import bijections, image, injections, law
+from layout.layout_strategies import bijections, image, injections, law, layouts
 
 WIDTHS = st.sampled_from((1, 2, 4, 8))
 
@@ -36,9 +37,35 @@ def test_downcast_splits_each_element(layout: Layout, n: int) -> None:
     """Element x becomes n x to n x + n - 1."""
     if size(right_inverse(layout)) == 1:
         return
-    parts = image(downcast(layout, n))
-    assert sorted(parts) == sorted(n * x + k for x in image(layout) for k in range(n))
     assert sorted(image(upcast(downcast(layout, n), n))) == sorted(image(layout))
+    assert_splits_each_element(layout, n)
+
+
+@law(layouts((1, 2, 3, 8), (0, 1, 2, 3, 8)), WIDTHS)
+def test_downcast_splits_each_element_of_any_layout(layout: Layout, n: int) -> None:
+    """Also where modes have extent 1, or an index is there more than once."""
+    if 1 in flatten(layout.stride):
+        assert_splits_each_element(layout, n)
+
+
+@pytest.mark.parametrize(
+    ("layout", "factor", "expected"),
+    [
+        (Layout((1, 8)), 2, Layout((1, 16), (2, 1))),
+        (Layout((8, 1), (1, 1)), 2, Layout((16, 1), (1, 2))),
+        (Layout((1, 4, 8)), 2, Layout((1, 8, 8), (2, 1, 8))),
+        (Layout((1, 1)), 4, Layout((4, 1), (1, 4))),
+        (Layout((8, 1), (2, 1)), 4, Layout((8, 4), (8, 1))),
+        (Layout((2, 4), (1, 1)), 2, Layout((4, 4), (1, 2))),
+    ],
+)
+def test_downcast_lengthens_one_mode(layout: Layout, factor: int, expected: Layout) -> None:
+    assert downcast(layout, factor) == recast(layout, 8 * factor, 8) == expected
+    assert_splits_each_element(layout, factor)
+
+
+def assert_splits_each_element(layout: Layout, n: int) -> None:
+    assert sorted(image(downcast(layout, n))) == sorted(n * x + k for x in image(layout) for k in range(n))
 
 
 @law(bijections((2, 4, 8)), st.sampled_from((4, 8, 16, 32)), st.sampled_from((4, 8, 16, 32)))

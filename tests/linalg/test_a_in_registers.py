@@ -275,7 +275,10 @@ def test_what_cannot_go_through_registers_is_refused() -> None:
     lw.matmul(a, b, precision="f32", plan=good)
     for bad, reason in (
         (replace(good, copy_a=True), "copy_a=False"),
-        (replace(good, family="warp", tile=(64, 8, 16), copy_b=False), "plans of family 'warp' have a_in_registers=False"),
+        (
+            replace(good, family="warp", tile=(64, 8, 16), copy_b=False),
+            "plans of family 'warp' have a_in_registers=False",
+        ),
         (replace(good, tile=(256, 16, 64), stages=2), "64 rows for each warpgroup"),
     ):
         with pytest.raises(lw.LanewiseError, match=reason):

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from lanewise.arith.models import Model, model_of
 from lanewise.arith.on_arrays import gemm
 from lanewise.errors import LanewiseError
-from lanewise.formats import Format, format_of
+from lanewise.formats import Format, f32, format_of
 from lanewise.isa import Instruction, find_arch, instructions
 from lanewise.numpy_types import AnyArray
 from lanewise.tracebacks import short_traceback
@@ -23,6 +23,9 @@ GENERATIONS = {
     "sm_70": "V100", "sm_75": "T4", "sm_80": "A100", "sm_89": "L40S", "sm_90": "H100", "sm_100": "B200",
     "sm_120": "RTX 5090",
 }  # fmt: skip
+
+#: How one asks for the instruction of tf32, which `compare` does not choose: its arrays are those of f32.
+_TF32 = "lw.instruction('mma m16n8k8 tf32')"
 
 
 @dataclass(frozen=True)
@@ -110,8 +113,9 @@ def compare(
 ) -> ArchComparison:
     """Compute A·B + C as GPUs of several generations do, bit for bit, and say where their results differ.
 
-    A and B are (M, K) and (K, N), of any size; their dtypes say the formats. `d` is the format of the result:
-    that of C, or if there is none f32 (s32 for integers, f64 for f64). `archs` are archs or GPUs by name.
+    A and B are (M, K) and (K, N), of any size. Their dtypes say the formats; float32 is f32, not tf32. `d` is
+    the format of the result: that of C, or if there is none f32 (s32 for integers, f64 for f64). `archs` are
+    archs or GPUs by name.
 
     >>> import numpy as np
     >>> big = np.array([[2048, 1, 1, 1]], np.float16)
@@ -138,8 +142,12 @@ def compare(
         instruction, model = widest
         results.append(ArchResult(arch, instruction, model, gemm(instruction, left, right, c, arch=arch)))
     if missing and not results:
-        mixed = "" if a_format == b_format else "; convert A or B, so that both have the same format"
-        raise LanewiseError(f"{', '.join(missing)}: {next(iter(missing.values()))}{mixed}")
+        hint = "" if a_format == b_format else "; convert A or B, so that both have the same format"
+        if a_format == b_format == f32:
+            hint = (
+                f". Arrays of float32 may also hold tf32: {_TF32}.gemm(a, b, arch='A100') multiplies them so"
+            )
+        raise LanewiseError(f"{', '.join(missing)}: {next(iter(missing.values()))}{hint}")
     if not results:
         raise LanewiseError("no arch is given")
     return ArchComparison(tuple(results), missing)

@@ -235,6 +235,13 @@ class Instruction(Form, Drawn):
             raise MisfitCall(
                 f"on arrays, {self.text} takes a, b and, if you like, c; {missing[0]} is missing"
             )
+        twice = [name for name, _ in zip("abc", operands, strict=False) if name in options]
+        if twice or len(operands) > 3:
+            wrong = f"{twice[0]} is given twice" if twice else f"{len(operands)} arrays are given"
+            raise MisfitCall(
+                f"on arrays, {self.text} takes a, b and, if you like, c; {wrong}. Others are given by name, "
+                "such as metadata=, scale_a= and scale_b="
+            )
         if arch is None:
             raise MisfitCall(
                 f"on arrays, {self.text} takes the arch whose bits are wanted: arch='sm_90'; in a kernel it "

@@ -108,14 +108,15 @@ def _multiplied(form: Form, named: dict[str, Format], formats: Mapping[str, Form
     for name in ("c", "d"):
         operands[name] = in_registers(name, (m, n), fragments.c_layout(m, n, warps))
     if form.sparse:
-        operands["metadata"] = _metadata(form, container or named["a"].bits, warps, formats["u4"])
+        operands["metadata"] = _metadata(form, named["a"], container, warps, formats["u4"])
     if form.scale_type:
         operands.update(_scales(form, formats[form.scale_type]))
     return operands
 
 
-def _metadata(form: Form, bits: int, warps: int, code: Format) -> Metadata:
+def _metadata(form: Form, a: Format, container: int, warps: int, code: Format) -> Metadata:
     m, _, k = form.shape
+    bits = container or a.bits
     groups = k // {32: 2, 4: 8}.get(bits, 4)
     choices, step = {4: (4, 1), 8: (2, 2), 16: (1, 1)}[groups]
     return Metadata(
@@ -131,6 +132,8 @@ def _metadata(form: Form, bits: int, warps: int, code: Format) -> Metadata:
         lane_choices=choices,
         lane_step=step,
         element_bits=bits,
+        # PTX ISA, "Sparse matrix storage": FP8 has no codes that descend, others have them in mma.sp.
+        ordered=form.family != "mma.sp" or a.name in ("e4m3", "e5m2"),
     )
 
 

@@ -35,6 +35,8 @@ class Metadata(SelectedOperand):
     """
 
     element_bits: int = 16
+    #: Whether the indices of a code must ascend; if not, each packed element stands at its own index.
+    ordered: bool = True
 
     @property
     def per_code(self) -> int:
@@ -59,7 +61,8 @@ class Metadata(SelectedOperand):
     def codes(self, indices: object) -> AnyArray:
         """The 4-bit codes, uint8[..., M, groups], for an array of indices.
 
-        The two indices of a code must ascend, as the hardware requires of its metadata.
+        The two indices of a code must differ, and ascend unless the form takes them in any order
+        (`ordered` is false), as mma.sp without ::ordered_metadata does for 16-bit floats and integers.
         """
         import numpy as np
 
@@ -67,15 +70,15 @@ class Metadata(SelectedOperand):
         if self.per_code == 1:
             return np.where(array == 0, *_TF32_CODES).astype(np.uint8)
         pairs = array.reshape(*array.shape[:-1], self.cols, 2).astype(np.uint8)
-        falling = np.argwhere(pairs[..., 0] >= pairs[..., 1])
-        if falling.size:
-            place = tuple(int(x) for x in falling[0])
-            first, second = (int(x) for x in pairs[place])
+        first, second = pairs[..., 0], pairs[..., 1]
+        wrong = np.argwhere(first >= second if self.ordered else first == second)
+        if wrong.size:
+            place = tuple(int(x) for x in wrong[0])
             raise LanewiseError(
-                f"metadata of {self.instruction}: row {place[-2]}, group {place[-1]} selects {first} then "
-                f"{second}; the two places of a group must differ and ascend"
+                f"metadata of {self.instruction}: row {place[-2]}, group {place[-1]} selects {first[place]} "
+                f"then {second[place]}; the two places of a group must differ" + " and ascend" * self.ordered
             )
-        return np.asarray(pairs[..., 0] | pairs[..., 1] << 2)
+        return np.asarray(first | second << 2)
 
     def _indices(self, indices: object) -> AnyArray:
         """The indices given as an array, if shape and range fit."""
@@ -180,8 +183,10 @@ class Metadata(SelectedOperand):
 def prune_2_4(dense: object) -> AnyArray:
     """Return a matrix in which of every four elements of a row the two of largest magnitude are kept.
 
-    The other two become zero: the structure that a sparse `mma` takes, once `metadata.compress` has
-    packed it. Of elements with the same magnitude the first are kept.
+    The other two become zero: the structure that a sparse instruction takes for 16-bit and 8-bit elements,
+    and for 6-bit and 4-bit elements in kind f8f6f4, once `metadata.compress` has packed it. It is not that
+    of tf32, which keeps 1 of 2, nor of s4, u4 and the kinds mxf4 and mxf4nvf4, which keep 2 of 4 neighbouring
+    pairs. Of elements with the same magnitude the first are kept; NaN counts as larger than infinity.
 
     >>> prune_2_4([[1.0, -3.0, 2.0, 0.5, 4.0, 4.0, 4.0, 4.0]]).tolist()
     [[0.0, -3.0, 2.0, 0.0, 4.0, 4.0, 0.0, 0.0]]
@@ -194,7 +199,7 @@ def prune_2_4(dense: object) -> AnyArray:
     groups = array.reshape(*array.shape[:-1], array.shape[-1] // 4, 4)
     with np.errstate(over="ignore", invalid="ignore"):
         size = np.abs(groups.astype(np.float64))
-    order = np.argsort(np.where(np.isnan(size), -np.inf, -size), axis=-1, kind="stable")
+    order = np.lexsort((-size, ~np.isnan(size)))
     kept = np.zeros(groups.shape, bool)
     np.put_along_axis(kept, order[..., :2], True, axis=-1)
     return np.asarray(np.where(kept, groups, np.zeros((), array.dtype)).reshape(array.shape))

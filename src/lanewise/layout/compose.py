@@ -35,6 +35,11 @@ def composition(layoutA: Any, layoutB: Any, *inner: object) -> Any:
         if len(inner) > 1:
             raise LanewiseError("composition takes two layouts, or function, offset and layout")
         return ComposedLayout(layoutA, layoutB, inner[0])
+    if isinstance(layoutB, Swizzle):
+        raise LanewiseError(
+            f"composition({layoutA!r}, {layoutB!r}): the right side is applied first and has the shape of "
+            f"the result, which a swizzle does not have; give a layout there, such as {layoutB.size()}:1"
+        )
     if isinstance(layoutA, Swizzle):
         return ComposedLayout(layoutA, 0, layoutB if isinstance(layoutB, LayoutBase) else Layout(layoutB))
     return compose(layoutA, layoutB)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from lanewise.errors import LanewiseError
-from lanewise.layout.basis import ScaledBasis
-from lanewise.layout.int_tuple import Nested, as_int, flatten, shape_div
+from lanewise.layout.int_tuple import Nested, as_int, shape_div, unflatten
 from lanewise.layout.layout import Layout
+from lanewise.layout.simplify import FlatModes, integer_modes
 from lanewise.layout.swizzle import ComposedLayout, Swizzle
 
 
@@ -19,21 +19,26 @@ def upcast(layout: object, n: int) -> Any:
     >>> upcast(Layout((32, 8), (1, 32)), 4), upcast(Swizzle(3, 4, 3), 8)
     ((8,8):(1,8), Swizzle(3,1,3))
     """
-    return _cast("upcast", _checked("upcast", layout), n, _upcast_mode, _upcast_swizzle)
+    return _cast("upcast", _checked("upcast", layout), n, _upcast_modes, _upcast_swizzle)
 
 
 def downcast(layout: object, n: int) -> Any:
     """The layout in units of an n-th of an element: strides times n, the contiguous mode lengthened.
 
+    An element at index x becomes the n parts at n x to n x + n - 1. Only one mode is lengthened: the first of
+    stride 1, and one of extent 1 only where no longer mode has stride 1.
+
     >>> downcast(Layout((8, 8), (1, 8)), 4), downcast(Swizzle(3, 1, 3), 8)
     ((32,8):(1,32), Swizzle(3,4,3))
+    >>> downcast(Layout((1, 8)), 2)
+    (1,16):(2,1)
     """
     layout = _checked("downcast", layout)
     n = as_int(n)
     plain = layout.layoutA if isinstance(layout, ComposedLayout) else layout
-    if isinstance(plain, Layout) and not {1, -1} & set(flatten(plain.stride)) and n != 1:
+    if isinstance(plain, Layout) and n != 1 and _contiguous_mode(integer_modes("downcast", plain)) is None:
         raise LanewiseError(f"downcast({plain}, {n!r}): no mode has stride 1, which the parts would go on in")
-    return _cast("downcast", layout, n, _downcast_mode, _downcast_swizzle)
+    return _cast("downcast", layout, n, _downcast_modes, _downcast_swizzle)
 
 
 def recast(layout: object, old: object, new: object) -> Any:
@@ -62,7 +67,7 @@ def _cast(
     name: str,
     layout: Layout | ComposedLayout | Swizzle,
     n: int,
-    mode: Callable[[int, int, int], tuple[Nested, Nested]],
+    recast_modes: Callable[[FlatModes, Layout, int], FlatModes],
     swizzle: Callable[[Swizzle, int], Swizzle],
 ) -> object:
     if as_int(n) < 1:
@@ -70,36 +75,44 @@ def _cast(
     if isinstance(layout, Swizzle):
         return swizzle(layout, _log2(name, n))
     if isinstance(layout, ComposedLayout):
-        outer, inner = (_cast(name, x, n, mode, swizzle) for x in (layout.layoutB, layout.layoutA))
+        outer, inner = (_cast(name, x, n, recast_modes, swizzle) for x in (layout.layoutB, layout.layoutA))
         if name == "upcast" and layout.offset % n != 0:
             raise LanewiseError(f"upcast({layout}, {n}): the offset {layout.offset} is not a multiple of {n}")
         return ComposedLayout(outer, layout.offset // n if name == "upcast" else layout.offset * n, inner)
+    modes = recast_modes(integer_modes(name, layout), layout, n)
+    shapes, strides = (tuple(mode[i] for mode in modes) for i in (0, 1))
+    return Layout._of(unflatten(shapes, layout.shape), unflatten(strides, layout.shape))
 
-    def cast(shape: Nested, stride: Nested) -> tuple[Nested, Nested]:
-        if isinstance(shape, tuple):
-            pairs = [cast(s, d) for s, d in zip(shape, stride, strict=True)]
-            return tuple(s for s, _ in pairs), tuple(d for _, d in pairs)
-        if isinstance(stride, ScaledBasis):
-            raise LanewiseError(f"{name}({layout}, {n}): its values are coordinates; use integer strides")
+
+def _upcast_modes(modes: FlatModes, layout: Layout, n: int) -> FlatModes:
+    def cast(shape: int, stride: Nested) -> tuple[Nested, Nested]:
+        if stride == 0:
+            return shape, stride
         try:
-            return mode(shape, stride, n)
+            return shape_div(shape, shape_div(n, abs(stride))), shape_div(stride, n)
         except LanewiseError:
             raise LanewiseError(
-                f"{name}({layout}, {n}): mode {shape}:{stride} does not hold whole groups of {n}; the stride "
+                f"upcast({layout}, {n}): mode {shape}:{stride} does not hold whole groups of {n}; the stride "
                 f"must be a multiple of {n}, or divide it with extent x stride a multiple or a divisor of {n}"
             ) from None
 
-    return Layout._of(*cast(layout.shape, layout.stride))
+    return [cast(shape, stride) for shape, stride in modes]
 
 
-def _upcast_mode(shape: int, stride: int, n: int) -> tuple[object, object]:
-    if stride == 0:
-        return shape, stride
-    return shape_div(shape, shape_div(n, abs(stride))), shape_div(stride, n)
+def _downcast_modes(modes: FlatModes, layout: Layout, n: int) -> FlatModes:
+    result = [(shape, stride * n) for shape, stride in modes]
+    contiguous = _contiguous_mode(modes)
+    if contiguous is not None:
+        shape, stride = modes[contiguous]
+        result[contiguous] = shape * n, stride
+    return result
 
 
-def _downcast_mode(shape: int, stride: int, n: int) -> tuple[object, object]:
-    return (shape * n, stride) if abs(stride) == 1 else (shape, stride * n)
+def _contiguous_mode(modes: FlatModes) -> int | None:
+    """Return the first mode of stride 1; one of extent 1 only if no longer mode has that stride."""
+    candidates = [i for i, (_, stride) in enumerate(modes) if stride in (1, -1)]
+    longer = [i for i in candidates if modes[i][0] != 1]
+    return next(iter(longer + candidates), None)
 
 
 def _log2(name: str, n: int) -> int:

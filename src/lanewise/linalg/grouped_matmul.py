@@ -91,6 +91,8 @@ def _computed(a: Any, b: Any, offsets: Any, counts: object, options: Options, ke
         )
     if left.device != right.device:
         raise LanewiseError(f"a is {left.where} and b {right.where}: move them to one device")
+    if "e2m1" in (left.format.name, right.format.name):
+        raise LanewiseError("products of float4_e2m1fn are block-scaled, which lw.grouped_matmul is not")
     groups, rows = right.shape[0], left.shape[0]
     biases = _biases(options.bias, rows, right.shape[2])
     out, given = _result(left, right, options)

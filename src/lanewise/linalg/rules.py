@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -150,6 +150,8 @@ def request_of(
         number_of(options.alpha, "alpha") * scale_a.number * scale_b.number + 0.0, beta, batch, m, n, k, None,
         result,
     )  # fmt: skip
+    if sums.name != "f64":
+        _require_f32({"alpha (times scale_a and scale_b)": request.alpha, "beta": beta})
     _require_one_device(request)
     if options.out is not None:
         _require_apart(request, given)
@@ -250,12 +252,20 @@ def _residual(options: Options, out: View, given: View, missing: Sequence[int]) 
     return _with_axes(view, missing), 1.0 if beta is None else beta
 
 
+def _require_f32(numbers: dict[str, float]) -> None:
+    """Raise an error for a number that f32, in which an epilogue computes, does not hold."""
+    for name, number in numbers.items():
+        if f32.max < abs(number) < inf:
+            raise LanewiseError(f"{name} is {number:g}, and epilogues compute in f32, up to {f32.max:.4g}")
+
+
 def _scale_out(given: Any, like: View) -> View | None:
     """Return the factor of the result: an array of one f32, or None. A number becomes one, beside `like`."""
     if given is None:
         return None
     if isinstance(given, int | float | np.integer | np.floating):
         number = number_of(given, "scale_out")
+        _require_f32({"scale_out": number})
         given = empty(like, (1,), f32)
         given[...] = number
     view = view_of(given, "scale_out")

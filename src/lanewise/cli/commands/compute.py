@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -246,8 +247,8 @@ def _result(instruction: Instruction, arch: str, d: AnyArray, style: str) -> Ans
     places = [tuple(place) for place in np.ndindex(d.shape)]
     flat = Table("", ("D", "bits", "value"), [(_index(p), _hex(bits[p], fmt), str(d[p])) for p in places])
     if style != "text":
-        words = np.vectorize(lambda word: _hex(word, fmt), otypes=[object])(bits).tolist()
-        values = np.vectorize(lambda x: _json(_number(x, fmt)), otypes=[object])(d).tolist()
+        words = _nested([_hex(word, fmt) for word in bits.flat], d.shape)
+        values = _nested([_json(_number(value, fmt)) for value in d.flat], d.shape)
         return Answer((flat,), data | {"d": values, "bits": words}, (), flat)
     shown = d[:_SHOWN, :_SHOWN_COLUMNS]
     rows: list[list[Cell]] = [[row, *(str(value) for value in shown[row])] for row in range(shown.shape[0])]
@@ -261,6 +262,19 @@ def _result(instruction: Instruction, arch: str, d: AnyArray, style: str) -> Ans
             0, f"The first {corner} of {whole} elements are shown; -o FILE, --json and --csv have all."
         )
     return Answer((table,), data, tuple(notes), flat)
+
+
+def _nested(items: list[Any], shape: tuple[int, ...]) -> list[Any]:
+    """Return items as lists within lists, as an array of this shape has them.
+
+    >>> _nested([1, 2, 3, 4], (2, 2))
+    [[1, 2], [3, 4]]
+    """
+    import numpy as np
+
+    array = np.empty(len(items), object)
+    array[:] = items
+    return cast("list[Any]", array.reshape(shape).tolist())
 
 
 def _index(place: tuple[int, ...]) -> str:
@@ -277,4 +291,4 @@ def _number(value: Any, fmt: Format) -> Any:
 
 def _json(number: Any) -> object:
     """JSON has no infinities and NaNs: these are written as text."""
-    return number if isinstance(number, int) or abs(number) < float("inf") else str(number)
+    return number if isinstance(number, int) or isfinite(number) else str(number)

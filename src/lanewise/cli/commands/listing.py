@@ -25,7 +25,12 @@ if TYPE_CHECKING:
     from lanewise.isa import Instruction
 
 #: Words that say whether A is sparse, as --sparse and --dense do; names of instructions have .sp or nothing.
-_SPARSITY = {"sparse": True, "dense": False}
+_SPARSITY = ("sparse", "dense")
+#: The columns of a list of forms, and of those of Blackwell's instructions and copies.
+_COLUMNS = ("instruction", "D", "A", "B", "C", "archs", "PTX")
+_ASYNCHRONOUS_COLUMNS = ("instruction", "operands", "archs", "PTX")
+#: A shape as a word.
+_SIZES = re.compile(r"m(\d+)n(\d+)(?:k(\d+))?")
 
 
 def _format_option(name: str) -> object:
@@ -48,7 +53,8 @@ class Filters:
     shape: Annotated[
         str | None, valued("--shape", "SHAPE", "The shape, such as m16n8k16, or m64n*k16 for any N.")
     ] = None
-    sparse: Annotated[bool | None, flag("--sparse/--dense", "Sparse forms only, or dense only.")] = None
+    sparse: Annotated[bool, flag("--sparse", "Sparse forms only.")] = False
+    dense: Annotated[bool, flag("--dense", "Dense forms only.")] = False
     kind: Annotated[
         str | None,
         valued(
@@ -96,9 +102,8 @@ def list_forms(
     """
     style = style_of(**vars(shown))
     name = find_arch(filters.arch) if filters.arch is not None else None
-    family, sparse, withdrawn = filters.family, filters.sparse, filters.withdrawn
-    for word in words or ():
-        sparse = _SPARSITY.get(word.lower(), sparse)
+    family, withdrawn = filters.family, filters.withdrawn
+    sparse = _sparsity(filters, words or [])
     words = [word for word in words or () if word.lower() not in _SPARSITY]
     if family is None and words and any(family.startswith(words[0]) for family in families()):
         family, *words = words
@@ -121,6 +126,15 @@ def list_forms(
         return partial(show, _nothing(given, words, withdrawn), style)
     answer = _counts(fitting, name) if count else _forms(fitting, name)
     return partial(show, answer, style)
+
+
+def _sparsity(filters: Filters, words: list[str]) -> bool | None:
+    """Return whether sparse forms are wanted, or dense ones, by option or word; None for both."""
+    named = {word.lower() for word in words}
+    sparse, dense = filters.sparse or "sparse" in named, filters.dense or "dense" in named
+    if sparse and dense:
+        raise LanewiseError("sparse and dense exclude each other; give one")
+    return sparse if sparse or dense else None
 
 
 def _families() -> Answer:
@@ -190,9 +204,7 @@ def _nothing(given: dict[str, Any], words: list[str], withdrawn: bool) -> Answer
     for word in words:
         if not any(_has_word(form.text, word) for form in every):
             known = {part for form in every for part in re.findall(r"[a-z0-9_]+", form.text)} | {*SPELLINGS}
-            near = nearest(word.strip("."), sorted(known), 0.5)
-            meant = f" Did you mean {near}?" if near else ""
-            return _said(f"No instruction has the word {word!r} in its name.{meant}")
+            return _said(_unknown_word(word, nearest(word.strip("."), sorted(known), 0.5)))
     fits = []
     for option in given:
         rest = {key: value for key, value in given.items() if key != option}
@@ -203,9 +215,19 @@ def _nothing(given: dict[str, Any], words: list[str], withdrawn: bool) -> Answer
         count = len(_fitting(given, [other for other in words if other != word], withdrawn))
         if count:
             fits.append(f"{count:,} without {word}")
+    return _said(_without(fits))
+
+
+def _unknown_word(word: str, near: str | None) -> str:
+    """Say that no instruction has a word, and which one may be meant."""
+    return f"No instruction has the word {word!r} in its name." + (f" Did you mean {near}?" if near else "")
+
+
+def _without(fits: list[str]) -> str:
+    """Say that nothing fits, and how many forms would without a condition."""
     if not fits:
-        return _said("No form fits all of that; leave out some of the conditions.")
-    return _said(f"No form fits all of that; there are {', '.join(fits)}.")
+        return "No form fits all of that; leave out some of the conditions."
+    return f"No form fits all of that; there are {', '.join(fits)}."
 
 
 def _written(option: str, value: object) -> str:
@@ -222,10 +244,15 @@ def _fitting(given: dict[str, Any], words: list[str], withdrawn: bool) -> list[I
     return [form for form in fitting if all(_has_word(form.text, word) for word in words)]
 
 
-def _said(note: str) -> Answer:
+def _said(note: str, columns: tuple[str, ...] = _COLUMNS) -> Answer:
     """Return an answer without forms."""
-    columns = ("instruction", "D", "A", "B", "C", "archs", "PTX")
     return Answer((), [], (note,), Table("", columns, [], catalogue=True))
+
+
+def _spelled(word: str) -> str:
+    """Return a word as names of instructions have it: in small letters, and a shape as m16n8k16."""
+    plain = word.strip(".").lower()
+    return _shape(plain) or plain
 
 
 def _fits_word(form: AsyncInstruction, word: str) -> bool:
@@ -235,11 +262,11 @@ def _fits_word(form: AsyncInstruction, word: str) -> bool:
     if not form.multiplies:
         return False
     product = product_of(form.text)
-    plain = word.strip(".").lower()
+    plain = _spelled(word)
     if plain in SCALED:
         kind, _, block = SCALED[plain]
         return (product.kind.name, product.block) == (kind, block)
-    sizes = re.fullmatch(r"m(\d+)n(\d+)(?:k(\d+))?", _shape(plain) or "")
+    sizes = _SIZES.fullmatch(plain)
     if sizes is not None:
         legal = legal_shapes(product)
         return all(
@@ -251,16 +278,39 @@ def _fits_word(form: AsyncInstruction, word: str) -> bool:
     return any(name in (*product.kind.formats, *product.kind.d, *product.kind.scales) for name in formats)
 
 
-def _asynchronous(family: str, arch: str | None, words: list[str], count: bool) -> Answer:
-    """List tcgen05 instructions, bulk copies or tensor copies: an opcode, or all that begin with it."""
+def _fitting_asynchronous(family: str, arch: str | None, words: list[str]) -> list[AsyncInstruction]:
+    """Return the forms of an opcode, or of all that begin with it, that an arch has and that fit words."""
     exact = family in families()
-    forms = [
+    return [
         form
         for form in async_instructions(arch, family if exact else None)
         if (exact or form.family.startswith(family)) and all(_fits_word(form, word) for word in words)
     ]
-    if not exact and not any(name.startswith(family) for name in families()):
+
+
+def _nothing_asynchronous(family: str, arch: str | None, words: list[str]) -> Answer:
+    """Say which word no form has, or without which condition some would fit."""
+    every = async_instructions()
+    for word in words:
+        if not _SIZES.fullmatch(_spelled(word)) and not any(_fits_word(form, word) for form in every):
+            known = {part for form in every for part in re.findall(r"[a-z0-9_]+", form.text)}
+            near = nearest(_spelled(word), sorted(known | {*SPELLINGS, *SCALED}), 0.5)
+            return _said(_unknown_word(word, near), _ASYNCHRONOUS_COLUMNS)
+    counts = {f"--arch {arch}": len(_fitting_asynchronous(family, None, words))}
+    for word in words:
+        rest = [other for other in words if other != word]
+        counts[word] = len(_fitting_asynchronous(family, arch, rest))
+    fits = [f"{count:,} without {condition}" for condition, count in counts.items() if count]
+    return _said(_without(fits), _ASYNCHRONOUS_COLUMNS)
+
+
+def _asynchronous(family: str, arch: str | None, words: list[str], count: bool) -> Answer:
+    """List tcgen05 instructions, bulk copies or tensor copies: an opcode, or all that begin with it."""
+    if not any(name.startswith(family) for name in families()):
         raise LanewiseError(f"unknown family {family!r}; the families are {', '.join(families())}")
+    forms = _fitting_asynchronous(family, arch, words)
+    if not forms:
+        return _nothing_asynchronous(family, arch, words)
     if count:
         counted = Counter(form.family for form in forms)
         counts: list[list[Cell]] = [[name, many] for name, many in counted.items()]
@@ -269,13 +319,13 @@ def _asynchronous(family: str, arch: str | None, words: list[str], count: bool) 
     rows: list[list[Cell]] = [
         [form.text, form.operands, describe_targets(form.archs), f"{form.since}+"] for form in forms
     ]
-    table = Table("", ("instruction", "operands", "archs", "PTX"), rows, catalogue=True)
+    table = Table("", _ASYNCHRONOUS_COLUMNS, rows, catalogue=True)
     data = [
         {"text": form.text, "operands": form.operands, "archs": list(form.archs), "since": form.since}
         for form in forms
     ]
     note = f"{len(forms)} form{'s' if len(forms) != 1 else ''}."
-    return Answer((table,) if forms else (), data, (note,), table)
+    return Answer((table,), data, (note,), table)
 
 
 def _data(form: Instruction, arch: str | None) -> dict[str, object]:

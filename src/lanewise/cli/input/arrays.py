@@ -91,9 +91,11 @@ def _converted(array: AnyArray, path: Path, what: str, format: Format) -> AnyArr
         result = format.array(array)
     except LanewiseError as error:
         raise LanewiseError(f"{path}: {what}: {error}") from error
-    before = array.astype(np.float64)
-    after = format.decode(format.to_bits(result)).astype(np.float64)
-    changed = int(np.sum((before != after) & ~(np.isnan(before) & np.isnan(after))))
+    after = format.decode(format.to_bits(result))
+    # NumPy compares 64-bit integers with floats after a conversion to float64, and Python exactly.
+    before = array.astype(object) if array.dtype.kind in "iu" and array.dtype.itemsize == 8 else array
+    both_nan = (before != before) & (after != after)
+    changed = int(np.sum((before != after) & ~both_nan))
     if changed:
         _note(f"{path}: {changed} of {array.size} values were rounded to {format.name}")
     return result

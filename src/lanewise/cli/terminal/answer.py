@@ -253,7 +253,11 @@ def _print_table(console: Console, table: Table) -> None:
             for text, cell in zip(cells[1:], row[1:], strict=True):
                 text.stylize(_colour(str(cell)))
         grid.add_row(*cells)
+    # A grid keeps its whole numbers: where even one column is too wide, the line is longer than the terminal.
+    width = console.width
+    console.width = max(width, _width(table)) if table.grid else width
     console.print(grid)
+    console.width = width
     console.print()
 
 

@@ -26,7 +26,7 @@ from lanewise.linalg.launch.workspaces import workspace_for
 from lanewise.linalg.operands import View, empty, operand, view_of
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning import tuned
-from lanewise.linalg.planning.gpus import planned_arch
+from lanewise.linalg.planning.gpus import GPUS, planned_arch
 from lanewise.linalg.planning.planner import plan_of, require_kernel, require_possible
 from lanewise.linalg.problem import Operand, Problem
 from lanewise.linalg.rules import Request
@@ -70,8 +70,14 @@ _PREPARED: RecentlyUsed[object, Prepared] = RecentlyUsed(_MOST_KINDS)
 
 def arch_of_device(ordinal: int) -> str:
     """Return the arch that products on a device are planned for: sm_90a on Hopper, sm_100a on a B200."""
-    arch = context(ordinal).device.arch
-    return planned_arch(f"{arch}a" if arch in ("sm_90", "sm_100") else arch)
+    device = context(ordinal).device
+    try:
+        return planned_arch("sm_90a" if device.arch == "sm_90" else device.arch)
+    except LanewiseError:
+        raise LanewiseError(
+            f"lanewise has no products for {device.name}, which is {device.arch}: copy arrays to host "
+            f"memory, and pass arch= of a GPU that it has products for ({', '.join(GPUS)})"
+        ) from None
 
 
 def plan_on_gpu(problem: Problem, ordinal: int, arch: str | None, given: Plan | None) -> Plan:

@@ -76,8 +76,8 @@ GPUS = {
 }
 #: Archs that run as another one does here.
 _LIKE = {
-    "sm_87": "sm_86", "sm_88": "sm_86", "sm_100f": "sm_100a", "sm_120a": "sm_120",
-    "sm_120f": "sm_120", "sm_121": "sm_120",
+    "sm_87": "sm_86", "sm_88": "sm_86", "sm_100": "sm_100a", "sm_100f": "sm_100a", "sm_120a": "sm_120",
+    "sm_120f": "sm_120", "sm_121": "sm_120", "sm_121a": "sm_120", "sm_121f": "sm_120",
 }  # fmt: skip
 
 
