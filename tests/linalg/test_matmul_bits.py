@@ -8,6 +8,7 @@ import pytest
 
 import lanewise as lw
 from lanewise.linalg.cpu.sums import fused_multiply_add, rounded_tf32
+from linalg.kernels_on_cpu import by_kernels
 
 WGMMA = "wgmma.mma_async.sync.aligned.m64n256k{}.{}.{}.{}"
 
@@ -219,3 +220,24 @@ def test_the_plan_of_scattered_views_is_that_of_the_call() -> None:
                 assert planned.plan == lw.plan(*copies, precision="tf32").plan
                 expected = lw.matmul(a, right, precision="tf32", **given).copy()
                 same_bits(lw.matmul(a, right, precision="tf32", plan=planned, **given), expected)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
+def test_nan_is_that_of_the_kernels(dtype: Any, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    m, n, k = (5, 1, 300) if seed % 2 else (3, 9, 40)  # a single column is computed as the transpose
+    a, b, bias, residual = (
+        numbers(seed + i, *s, dtype=dtype) for i, s in enumerate(((m, k), (k, n), (n,), (m, n)))
+    )
+    for array in (a, b, bias, residual):
+        for number in (np.inf, -np.inf, np.nan, -np.nan):
+            array[rng.random(array.shape) < 0.02] = number
+    keywords: dict[str, Any] = {"bias": bias, "residual": residual} if seed > 1 else {}
+    arch = "sm_80" if dtype is np.float64 else "sm_90a"
+    result = lw.matmul(a, b, arch=arch, **keywords)
+    assert np.isnan(result).any()
+    same_bits(result, by_kernels(a, b, arch, **keywords))
+    if dtype is np.float16:
+        keywords["out_dtype"] = "bf16"
+        same_bits(lw.matmul(a, b, **keywords), by_kernels(a, b, **keywords))

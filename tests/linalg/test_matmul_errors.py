@@ -72,6 +72,8 @@ WRONG: dict[str, tuple[tuple[Any, Any], dict[str, Any], str]] = {
     "alpha": ((HALF, OTHER), {"alpha": "2"}, "alpha must be a number, not str$"),
     "several alphas": ((HALF, OTHER), {"alpha": scales(3)}, r"alpha must be a number.*: pass float\(alpha\)"),
     "too large an alpha": ((HALF, OTHER), {"alpha": 10**400}, "at most 1.8e308"),
+    "an alpha that f32 lacks": ((HALF, OTHER), {"alpha": 1e300}, r"alpha .* is 1e\+300, and epilogues"),
+    "a factor that f32 lacks": ((HALF, OTHER), {"scale_out": 1e39}, r"scale_out is 1e\+39, and epilogues"),
     "activation": ((HALF, OTHER), {"activation": "tanh"}, "relu, gelu"),
     "epilogue": ((HALF, OTHER), {"epilogue": lambda x: x}, "@lw.epilogue"),
     "scales of f16": ((HALF, OTHER), {"scale_a": 2.0}, "scaled by alpha="),

@@ -216,7 +216,7 @@ def _other_view(value: object, name: str) -> View:
         place = getattr(type(value), "STANDS_FOR", None)
         raise LanewiseError(
             f"{name} must be an array of NumPy, torch, CuPy, or one with DLPack, not {type(value).__name__}"
-            + (f", which lw.matmul(a, b) alone takes, as {place}" if place else "")
+            + (f": it is {place} of lw.matmul, and of nothing else" if place else "")
         )
     if not where.on_gpu:
         array = host_array(value)

@@ -195,8 +195,8 @@ def traits_of(problem: Problem, plan: Plan) -> WarpTraits:
     """Return what is compiled for a problem, whose rows of the result are contiguous, and a plan."""
     if problem.promote is not None:
         raise LanewiseError(
-            "plans of family 'warp' have no sums promoted along K, which accumulate='f32' of 8 bits and scales "
-            "of blocks take; those of 'warpgroup' have, on sm_90a, and arrays in host memory"
+            "plans of family 'warp' have no sums promoted along K, which accumulate='f32' of 8 bits takes "
+            "and scales of blocks; those of 'warpgroup' have, on sm_90a, and arrays in host memory"
         )
     parts = plan.split * plan.groups
     if parts > 1 and (problem.sums.bits != 32 or plan.tile == TILE_BY_TMA):
