@@ -59,6 +59,8 @@ ODD_CASES: dict[str, tuple[str, tuple[int, int, int, int], str, int, Any]] = {
     "alternating": ("float16", (2, 261, 40, 101), "", 7, plan((128, 24, 64), schedule="pingpong")),
     "clusters": ("bfloat16", (1, 300, 70, 133), "b", 1, plan((64, 32, 64), cluster=(2, 1), stages=3)),
     "128 rows of a warpgroup": ("float16", (1, 300, 20, 133), "a", 1, plan((256, 24, 64), stages=3)),
+    "f32, rows": ("float32", (1, 71, 12, 131), "b", 1, plan((64, 16, 64), stages=3)),
+    "f32, columns": ("float32", (2, 133, 16, 67), "a", 3, plan((128, 16, 64), stages=2)),
     "8 bits": ("int8", (2, 100, 20, 333), "b", 1, plan((64, 24, 128), stages=3)),
 }  # fmt: skip
 
@@ -132,7 +134,7 @@ def odd_operands(rng: Any, dtype: str, sizes: tuple[int, int, int, int], turned:
     return matrix("a", m, k), matrix("b", k, n)
 
 
-@pytest.mark.parametrize("name", some(ODD_CASES, "rows", "columns, a batch", "alternating"))
+@pytest.mark.parametrize("name", some(ODD_CASES, "rows", "columns, a batch", "alternating", "f32, rows"))
 def test_rows_at_any_address(name: str) -> None:
     """The kernel has the bits of a copied operand; it reads nothing outside of the arrays; nothing races."""
     dtype, sizes, turned, first, chosen = ODD_CASES[name]

@@ -168,7 +168,7 @@ def copy_granule(target, place, left) -> None:
 @lw.device
 def store_first_granule(target, place, array, left, size: int) -> None:
     """Store the granule in which an array begins, without the bytes before it."""
-    kind = u16 if size == 2 else u8
+    kind = {1: u8, 2: u16, 4: u32}[size]
     for i in range(GRANULE // size):
         value = kind(0)
         if (place + i * size >= array) & (i * size < left):
