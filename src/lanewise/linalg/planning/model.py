@@ -334,7 +334,10 @@ def _memory_bytes(x: Case, c: Costs, element: Values) -> tuple[Values, Values]:
     common = np.where(x.whole_sectors > 0, line_bytes, np.gcd(tile, line_bytes))
     pieces = ((SECTOR, c.broken_sector), (_ATOM, c.broken_atom), (LINE, c.broken_line))
     broken = sum(cost * (1 - np.gcd(common, size) / size) for size, cost in pieces)
-    broken_box = c.broken_box * (1 - np.gcd(np.gcd(run, line_bytes), SECTOR) / SECTOR)
+    wholes = np.gcd(run, SECTOR) / SECTOR, np.gcd(line_bytes, SECTOR) / SECTOR
+    # rows of a box of four-byte results that begin within sectors and end within others take both times
+    of_both = (x.out_bytes == 4) & (x.thread_stores == 0)
+    broken_box = c.broken_box * np.where(of_both, 2 - sum(wholes), 1 - np.minimum(*wholes))
     edges = ceiling(x.line_bytes, tile) * broken + ceiling(x.line_bytes, run) * broken_box
     edges = np.where(x.whole_sectors > 0, broken, edges)  # only rows end within sectors
     return reads, x.m * x.n * x.out_bytes * x.batch + lines * edges * np.where(x.warp > 0, c.warp_broken, 1.0)
