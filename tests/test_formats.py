@@ -335,7 +335,7 @@ def test_copies_and_pickles_are_the_format_itself(fmt: Format) -> None:
 
 
 @lw.kernel
-def through_shared(T: lw.Constexpr, x: lw.Ptr[lw.f16], y: lw.Ptr[lw.f16]):  # type: ignore[no-untyped-def]
+def through_shared(T: lw.Constexpr, x: lw.Ptr[lw.f16], y: lw.Ptr[lw.f16]):  # type: ignore[no-untyped-def]  # a kernel returns nothing
     tile = lw.shared(T, (32,))
     i = lw.thread_idx.x
     tile[i] = x[i]
