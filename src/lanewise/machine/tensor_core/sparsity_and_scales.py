@@ -121,8 +121,8 @@ class Selections:
                 indices = [bits.equals(second).to(Type("u", 64)).to(i64)]
             else:
                 indices = [(part & 3).to(u64).to(i64) for part in (bits, bits >> 2)]
-                first, second = indices
-                is_code = first < second if metadata.ordered else first.differs(second)
+                ascends, differs = indices[0] < indices[1], indices[0].differs(indices[1])
+                is_code = ascends if metadata.ordered else differs
             # CUTLASS writes, or loads beyond K, the code 0 for a group of zeros, which may be anywhere.
             is_zero = ~reduce(or_, (~value.equals(0) for value in values))
             with code.when(~(is_code | is_zero)):
