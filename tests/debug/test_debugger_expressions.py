@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lanewise as lw
-from debug.debugged import CUDA, Told, hgemm_debugger, line_of
+from debug.debugged import CUDA, Told, hgemm_debugger, launched, line_of
 from everything import examples
 from lanewise.debug.debugger import Debugger
 from lanewise.debug.expressions import Expression, Kind
 from lanewise.debug.launches import DebuggedLaunch
+from lanewise.debug.stops import Watchpoint, shown
 from lanewise.errors import LanewiseError
 from nvrtc import need_nvrtc
 from traces.traced import hgemm
@@ -64,6 +65,9 @@ def test_arrays_and_their_elements(debugger: Debugger) -> None:
     assert np.array_equal(value("As[1:3, 0:4]"), shared[1:3, 0:4])
     assert np.array_equal(value("acc[2] * 2"), acc[:, 2] * 2)
     assert np.array_equal(value("acc[lane % 4]"), acc[LANE, LANE % 4])
+    assert value("As[-1, -2]") == shared[15, 14] == value("As[15, -2]")
+    assert value("A[-1, 0]") == moment.argument("A")[-1, 0]
+    assert np.array_equal(value("acc[-1]"), acc[:, 3])
     assert value("max(acc)") == acc.max() and not value("any(isnan(As))")
 
 
@@ -85,7 +89,8 @@ def test_arrays_and_their_elements(debugger: Debugger) -> None:
         ("1" * 2000, "at most 1000 characters"),
         ("(" * 500 + ")" * 500, "no expression"),
         ("As[16, 0]", "elements 0 to 15 there, not 16"),
-        ("As[-1, 0]", "elements 0 to 15 there, not -1"),
+        ("As[-17, 0]", "elements 0 to 15 there, not -17"),
+        ("As[lane - 1, 0]", "elements 0 to 15 there, not -1"),
         ("As[0]", "takes 2 indices, not 1"),
         ("As[0.5, 0]", "is an integer"),
         ("As + lane", "do not go together"),
@@ -169,3 +174,57 @@ def test_cuda_without_debug_information_says_which_option_gives_it() -> None:
     debugger = Debugger(DebuggedLaunch(configured, arguments, {}))
     with pytest.raises(LanewiseError, match=r"no register or variable j\b.*--option=-G"):
         Expression("j").evaluate(debugger.moment)
+
+
+HALF = lw.instruction("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16")
+
+
+@lw.kernel
+def halves(X: lw.Ptr[lw.u32], Y: lw.Ptr[lw.f16]):
+    t = lw.thread_idx.x
+    a = HALF.a.fragment([X[t + i] for i in range(4)])
+    b = HALF.b.fragment([X[t + i] for i in range(2)])
+    d = HALF(a, b, HALF.d.zeros())
+    for i in range(len(d)):
+        Y[4 * t + i] = d[i]
+    Y[t] = Y[t] + 1.0
+
+
+def test_an_index_of_packed_halves_is_that_of_the_kernel() -> None:
+    y = np.zeros(128, np.float16)
+    x = np.arange(128, dtype=np.float16).view(np.uint32)
+    debugger = Debugger(launched(halves[1, 32], x, y))
+    told = Told(debugger)
+    told(f"break {line_of(halves, 'Y[t] = Y[t] + 1.0')}", "watch d[1]", "run", "continue")
+
+    def value(text: str) -> np.ndarray:
+        return Expression(text).evaluate(debugger.moment).data
+
+    d = debugger.moment.argument("Y").reshape(32, 4)
+    assert value("d").dtype == np.float16 and np.array_equal(value("d"), d) and d.any()
+    assert np.array_equal(value("d[1]"), d[:, 1]) and np.array_equal(value("d[-1]"), d[:, 3])
+    assert value("len(d)") == 4 and value("d.registers").shape == (32, 2)
+    assert value("a[7]").dtype == np.float16 and value("d.registers").dtype == np.uint32
+    assert told("lanes 5", "print d[1]") == f"d[1] = {shown(d[5, 1])} in lane 5"
+    assert told("why d[1]").startswith(f"%d0 = {shown(d[5, 1])}  step")
+    assert f"→ {shown(d[0, 1])} in lane 0" in "".join(
+        change.text for stop in debugger.stops.values() if isinstance(stop, Watchpoint)
+        for change in stop.changes(debugger.recorded)
+    )  # fmt: skip
+
+
+@lw.kernel
+def in_place(X: lw.Ptr[lw.i32]):
+    t = lw.thread_idx.x
+    w = (X[t] - 5) * 2
+    X[t] = w
+
+
+def test_why_tells_what_was_read_and_signs() -> None:
+    told = Told(Debugger(launched(in_place[1, 32], np.arange(32, dtype=np.int32))))
+    told("run")
+    answer = told("why X[3]")
+    assert answer.startswith("X[3] = -4 ") and "X[3] = 3  (input)" in answer and "%w = -4 " in answer
+    assert told("why w").startswith("%w = -10 ")
+    assert told("why X[-1]").startswith("X[31] = 52 ")
+    assert told("print X[-1]") == "X[-1] = 52"

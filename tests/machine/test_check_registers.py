@@ -5,6 +5,7 @@ import pytest
 
 import lanewise as lw
 from everything import sampled
+from lanewise.machine.checker.findings import Finding
 from lanewise.machine.checker.report import Report
 
 HEAD = """
@@ -13,7 +14,7 @@ HEAD = """
 .address_size 64
 {function}
 .visible .entry k(.param .u64 out, .param .u32 n) {{
-    .reg .b64 %rd<8>; .reg .b32 %r<16>; .reg .f32 %f<16>; .reg .pred %p<4>; .reg .b16 %h<4>;
+    .reg .b64 %rd<8>; .reg .b32 %r<16>; .reg .f32 %f<16>; .reg .pred %p<5>; .reg .b16 %h<4>;
     .shared .align 16 .b8 tile[2048];
     ld.param.u64 %rd0, [out];
     ld.param.u32 %r15, [n];
@@ -173,11 +174,108 @@ PARTS = {
         "cvt.u32.u16 %r4, %r1; add.u32 %r3, %r4, %r2; st.global.u32 [%rd0], %r3;",
     ),
 }
+#: Gives %r6, %f6 and %p1 a value in the first 16 lanes, where %p0 holds; %p3 holds in the others.
+LOADED = (
+    "@!%p0 bra m; ld.global.u32 %r6, [%rd0]; cvt.rn.f32.u32 %f6, %r6; setp.eq.u32 %p1, %r6, 0; m: "
+    "not.pred %p3, %p0; "
+)
+#: What depends on %p2.
+BRANCH = " @%p2 bra end; st.global.u32 [%rd0], %r14; end:"
+#: Predicates that do not depend on what has no value, and the same where they do.
+DECIDED = {
+    "or": (
+        "setp.lt.s32 %p2, %r6, 1; or.pred %p2, %p3, %p2;",
+        "setp.lt.s32 %p2, %r6, 1; or.pred %p2, %p0, %p2;",
+    ),
+    "and": (
+        "setp.lt.s32 %p2, %r6, 1; and.pred %p2, %p0, %p2;",
+        "setp.lt.s32 %p2, %r6, 1; and.pred %p2, %p3, %p2;",
+    ),
+    "a comparison under the condition": ("or.pred %p2, %p1, %p3;", "or.pred %p2, %p1, %p0;"),
+    "moved and negated": (
+        "mov.pred %p2, %p1; not.pred %p2, %p2; and.pred %p2, %p2, %p0;",
+        "mov.pred %p2, %p1; not.pred %p2, %p2; and.pred %p2, %p2, %p3;",
+    ),
+    "three of them": (
+        "setp.lt.s32 %p2, %r6, 1; or.pred %p2, %p2, %p1; and.pred %p2, %p0, %p2;",
+        "setp.lt.s32 %p2, %r6, 1; or.pred %p2, %p2, %p1; or.pred %p2, %p0, %p2;",
+    ),
+    "setp.or": ("setp.lt.or.s32 %p2, %r6, 1, %p3;", "setp.lt.or.s32 %p2, %r6, 1, %p0;"),
+    "setp.and": ("setp.lt.and.s32 %p2, %r6, 1, %p0;", "setp.lt.and.s32 %p2, %r6, 1, %p3;"),
+    "setp.and of a negated predicate": (
+        "setp.lt.and.s32 %p2, %r6, 1, !%p3;",
+        "setp.lt.and.s32 %p2, %r6, 1, !%p0;",
+    ),
+    "a comparison that decides": (
+        "setp.ge.or.u32 %p2, %r14, %r15, %p1;",
+        "setp.lt.or.u32 %p2, %r14, %r15, %p1;",
+    ),
+    "a comparison that decides beside a negated predicate": (
+        "setp.lt.and.u32 %p2, %r14, %r15, !%p1;",
+        "setp.ge.and.u32 %p2, %r14, %r15, !%p1;",
+    ),
+    "one of two results": (
+        "setp.lt.and.u32 %p2|%p3, %r14, %r15, %p1;",
+        "setp.lt.and.u32 %p3|%p2, %r14, %r15, %p1;",
+    ),
+    "f32": (
+        "setp.lt.f32 %p2, %f6, 0f00000000; and.pred %p2, %p0, %p2;",
+        "setp.lt.f32 %p2, %f6, 0f00000000; and.pred %p2, %p3, %p2;",
+    ),
+    "a sum that is compared": (
+        "sub.f32 %f7, %f6, 0f3F800000; mul.f32 %f7, %f7, %f7; setp.lt.f32 %p2, %f7, %f6; "
+        "and.pred %p2, %p0, %p2;",
+        "sub.f32 %f7, %f6, 0f3F800000; mul.f32 %f7, %f7, %f7; setp.lt.f32 %p2, %f7, %f6; "
+        "and.pred %p2, %p3, %p2;",
+    ),
+    "numbers chosen by predicates": (
+        "selp.b32 %r7, 1, 0, %p1; selp.b32 %r8, %r7, 0, %p0; setp.ne.u32 %p2, %r8, 0;",
+        "selp.b32 %r7, 1, 0, %p1; selp.b32 %r8, 0, %r7, %p0; setp.ne.u32 %p2, %r8, 0;",
+    ),
+    "one number, whatever is chosen": (
+        "selp.b32 %r7, %r14, %r14, %p1; setp.gt.u32 %p2, %r7, 4;",
+        "selp.b32 %r7, %r14, %r15, %p1; setp.gt.u32 %p2, %r7, 4;",
+    ),
+    "a comparison that decides, and sets its own guard": (
+        "mov.pred %p2, %p0; @%p2 setp.ge.and.u32 %p2, %r14, %r15, %p4;",
+        "mov.pred %p2, %p0; @%p2 setp.lt.and.u32 %p2, %r14, %r15, %p4;",
+    ),
+    "a comparison that sets its own guard": (
+        "mov.pred %p2, %p0; @%p2 setp.lt.s32 %p2, %r6, 5;",
+        "mov.pred %p2, %p0; @!%p2 setp.lt.s32 %p2, %r6, 5;",
+    ),
+    "a later turn of a loop": (
+        "mov.u32 %r1, 0; again: setp.eq.u32 %p1, %r1, 0; setp.gt.u32 %p2, %r1, %r2; or.pred %p2, %p1, %p2; "
+        "@%p2 mov.u32 %r2, %r1; add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 4; @%p1 bra again; "
+        "setp.eq.u32 %p2, %r2, 3;",
+        "mov.u32 %r1, 0; again: setp.eq.u32 %p1, %r1, 1; setp.gt.u32 %p2, %r1, %r2; or.pred %p2, %p1, %p2; "
+        "@%p2 mov.u32 %r2, %r1; add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 4; @%p1 bra again; "
+        "setp.eq.u32 %p2, %r2, 3;",
+    ),
+}
+#: What needs %p2, or a number that is made of it.
+NEEDS = {
+    "branch": BRANCH,
+    "guard of a store": "@%p2 st.global.u32 [%rd0], %r14;",
+    "negated guard": "@!%p2 st.global.u32 [%rd0], %r14;",
+    "vote": "vote.sync.ballot.b32 %r1, %p2, -1;",
+    "stored value": "selp.b32 %r1, 1, 0, %p2; st.global.u32 [%rd0], %r1;",
+    "address": "selp.b32 %r1, 0, 4, %p2; cvt.u64.u32 %rd2, %r1; add.s64 %rd2, %rd0, %rd2; "
+    "st.global.u32 [%rd2], %r14;",
+    "sum of what is chosen": "selp.b32 %r1, 1, 0, %p2; add.u32 %r1, %r1, %r14; st.global.u32 [%rd0], %r1;",
+    "set by its own branch": "or.pred %p2, %p2, %p2;" + BRANCH,
+    "xor": "xor.pred %p2, %p2, %p3;" + BRANCH,
+    "compared again": "selp.b32 %r1, 1, 0, %p2; setp.eq.u32 %p2, %r1, %r14;" + BRANCH,
+}
 
 
 def check(body: str, function: str = "", schedule: str = "in order") -> Report:
     kernel = lw.load(HEAD.format(body=body, function=function))["k"]
     return lw.check(kernel[2, 32], np.zeros(128, np.uint32), 16, schedule=schedule)
+
+
+def without_value(report: Report) -> list[Finding]:
+    return [finding for finding in report.findings if "has no value" in finding.message]
 
 
 @pytest.mark.parametrize("schedule", ["in order", "late", "reverse"])
@@ -203,6 +301,25 @@ def test_what_does_not_is_not(name: str) -> None:
     assert not [finding for finding in report.findings if "has no value" in finding.message], report
 
 
+@pytest.mark.parametrize("name", DECIDED)
+def test_predicates_may_decide_on_others(name: str) -> None:
+    """`true | x` and `false & x` depend on nothing."""
+    for decision, is_wrong in zip(DECIDED[name], (False, True), strict=True):
+        assert len(without_value(check(LOADED + decision + BRANCH))) == is_wrong
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_what_needs_a_predicate_tells_of_the_register_that_was_compared(name: str) -> None:
+    (finding,) = without_value(check(LOADED + "setp.lt.s32 %p2, %r6, 1; " + NEEDS[name]))
+    assert finding.message == "the register %r6 has no value" and finding.thread == (16, 0, 0)
+    assert finding.text == "setp.lt.s32 %p2, %r6, 1;"
+
+
+def test_the_line_that_needs_a_comparison_is_told() -> None:
+    (finding,) = without_value(check(LOADED + "\nsetp.lt.s32 %p2, %r6, 1;\n" + BRANCH))
+    assert finding.message == f"the register %r6 has no value; line {finding.line + 1} depends on it"
+
+
 @pytest.mark.parametrize(
     ("what", "wrong"), [("mov.u32 %r1, %r0;", False), ("", True), ("add.u32 %r1, %r2, 1;", True)]
 )
@@ -217,6 +334,31 @@ def test_lanes_are_told_apart() -> None:
     """Only lanes from 16 on have no value: the first of them is named."""
     (finding,) = check(WRONG["set under a guard"]).findings
     assert finding.thread == (16, 0, 0) and finding.message == "the register %r0 has no value"
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "int d; if (i < n) d = x[i]; if (i < n && d > 0) y[i] = 1;",
+        "int d; if (i < n) d = x[i]; if (i >= n || d <= 0) return; y[i] = d;",
+        "int d; bool ok = i < n; if (ok) d = x[i]; bool w = ok && d > 0; y[i] = w;",
+        "int d, e; if (i < n) { d = x[i]; e = x[0]; } if (i < n && d - e > 0) y[i] = 1;",
+        "float d, e; if (i < n) { d = x[i]; e = x[0]; } if (i < n && d * 2 - e > 0) y[i] = 1;",
+        "struct { bool ok; int a, b; } s; s.ok = i < n; if (s.ok) { s.a = x[i]; s.b = x[0]; } "
+        "if (s.ok && s.a < s.b) y[i] = 1;",
+        "bool have = false; int m; for (int j = 0; j < n; j++) { int v = x[j]; "
+        "if (v > i) { if (!have || v > m) m = v; have = true; } } if (have) y[i] = m;",
+        "int best; for (int j = 0; j < n; j++) { int v = x[j]; if (j == 0 || v < best) best = v; } "
+        "y[i] = best;",
+        "int few[4]; int count = 0; for (int j = 0; j < 4; j++) if (x[i] > j) few[count++] = x[j]; "
+        "int sum = 0; for (int j = 0; j < 4; j++) if (j < count && few[j] > 0) sum++; y[i] = sum;",
+    ],
+)
+def test_conditions_that_guard_others_are_right(statements: str) -> None:
+    source = 'extern "C" __global__ void k(const int* x, int* y, int n) { int i = threadIdx.x; ' + statements
+    x, y = np.arange(64, dtype=np.int32) * 7 % 31, np.zeros(64, np.int32)
+    report = lw.check(lw.cuda(source + "}")["k"][1, 64], x, y, 40)
+    assert not report.findings, report
 
 
 @pytest.mark.parametrize(

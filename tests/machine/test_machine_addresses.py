@@ -85,6 +85,7 @@ def test_an_address_keeps_its_array_and_a_number_does_not(module: lw.Module) -> 
         module["sum"][1, 32](lost, out, 1)
     report = lw.check(module["sum"][1, 32], lost, out, 1)
     assert "which was freed" in report.findings[0].message
+    assert report.findings[0].mend == "free the memory after the last launch that uses it has ended"
 
 
 def test_read_only_arrays_stay_read_only(module: lw.Module) -> None:

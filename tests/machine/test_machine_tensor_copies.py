@@ -215,7 +215,7 @@ STORE = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group"
         (f"{STORE} [%rd4, {{8, 0}}], [%r1+64];", "not a multiple of 128"),
         (
             STORE.replace("cp.", "cp.reduce.").replace(".tile", ".min.tile") + " [%rd4, {0, 0}], [%r1];",
-            "reduced",
+            r"\.min cannot reduce elements of the tensor map's type \.f32; it can reduce \.u32, \.s32",
         ),
         (
             f"{LOAD}.multicast::cluster [%r1], [%rd4, {{0, 0}}], [%r2], 3;",

@@ -218,6 +218,270 @@ def test_origins_pass_through_wmma_stores_atomics_and_halves() -> None:
     assert np.array_equal(step.fragment("d"), c) and np.array_equal(step.fragment("a"), a)
 
 
+# bytes ----------------------------------------------------------------------------------------------------
+
+#: Instructions that compute %d from %a, %b and %n; of those that move bits, every byte is followed exactly.
+MOVES = (
+    *(f"shr.{kind}32 %d, %a, {count};" for kind in "us" for count in (0, 5, 8, 16, 27, 40)),
+    *(f"shl.b32 %d, %a, {count};" for count in (3, 8, 24)),
+    *(f"shf.{side}.{mode}.b32 %d, %a, %b, 11;" for side in "lr" for mode in ("wrap", "clamp")),
+    *(f"prmt.b32 %d, %a, %b, {selector};" for selector in ("0x5410", "0x7632", "0x0d4a", "0x3210")),
+    "bfe.u32 %d, %a, 8, 8;", "bfe.s32 %d, %a, 12, 6;", "bfe.s32 %d, %a, 28, 9;", "bfe.u32 %d, %a, 4, 0;",
+    "bfi.b32 %d, %a, %b, 8, 16;", "bfi.b32 %d, %a, %b, 28, 8;", "and.b32 %d, %a, 0x00ff0300;",
+    "xor.b32 %d, %a, %b;", "lop3.b32 %d, %a, %b, %n, 0x96;", "mov.b32 %d, {%h, %l};",
+    "mov.b32 {%l2, %h2}, %b; cvt.u32.u16 %d, %h2;", "cvt.s32.s16 %d, %h;", "cvt.s32.s8 %d, %a;",
+)  # fmt: skip
+#: %n says what is moved, so it is a source as well.
+BY_VALUE = (
+    "shr.u32 %d, %a, %n;", "shl.b32 %d, %a, %n;", "shr.s32 %d, %a, %n;",
+    *(f"shf.{side}.{mode}.b32 %d, %a, %b, %n;" for side in "lr" for mode in ("wrap", "clamp")),
+    *(f"prmt.b32{mode} %d, %a, %b, %n;" for mode in ("", ".f4e", ".b4e", ".rc8", ".ecl", ".ecr", ".rc16")),
+    "bfe.u32 %d, %a, %n, 8;", "bfi.b32 %d, %a, %b, %n, 8;",
+)  # fmt: skip
+#: A half comes from halves, or from one of two words.
+HALVES = (
+    "add.rn.f16x2 %d, %a, %b;", "fma.rn.f16x2 %d, %a, %b, %a;", "max.s16x2 %d, %a, %b;",
+    "cvt.rn.f16x2.f32 %d, %fa, %fb;", "cvt.pack.sat.s16.s32 %d, %a, %b;",
+)  # fmt: skip
+BYTES = """
+.version 8.6
+.target sm_90
+.address_size 64
+.entry k(.param .u64 X, .param .u64 Y) {{
+    .reg .b64 %x, %y;
+    .reg .b32 %a, %b, %n, %d, %i, %o;
+    .reg .f32 %fa, %fb;
+    .reg .b16 %l, %h, %l2, %h2;
+    ld.param.u64 %x, [X];
+    ld.param.u64 %y, [Y];
+    mov.u32 %i, %tid.x;
+    mad.wide.u32 %x, %i, 12, %x;
+    mad.wide.u32 %y, %i, {row}, %y;
+    ld.global.b32 %a, [%x];
+    ld.global.b32 %b, [%x+4];
+    ld.global.b32 %n, [%x+8];
+    mov.b32 %fa, %a;
+    mov.b32 %fb, %b;
+    mov.b32 {{%l, %h}}, %a;
+    {body}
+    ret;
+}}"""
+
+
+def sources_and_changes(instructions: tuple[str, ...], seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return for each byte of each result the input bytes of its origin, and those whose change changes it.
+
+    Thread 0 has the inputs, each other one has them with another bit flipped.
+    """
+    lines = [f"{text}\n    st.global.b32 [%y+{4 * number}], %d;" for number, text in enumerate(instructions)]
+    row = 4 * len(instructions)
+    rng = np.random.default_rng(seed)
+    inputs = rng.integers(0, 256, 12, np.uint8)
+    inputs[8:] = rng.integers(0, 32), 0, 0, 0
+    x = np.repeat(inputs[None], 97, axis=0)
+    for bit in range(96):
+        x[1 + bit, bit // 8] ^= 1 << bit % 8
+    y = np.zeros((97, row), np.uint8)
+    module = lw.load(BYTES.format(body="\n    ".join(lines), row=row))
+    run = lw.trace(module["k"][1, 97], x, y, warps=0)
+    sources = np.zeros((row, 12), np.bool_)
+    for byte in range(row):
+        for source in run.origin(f"Y[0, {byte}]").inputs.get("X", ()):
+            sources[byte, source[1]] = True
+    changes = (y[1:] != y[0]).reshape(12, 8, row).any(axis=1).T
+    return sources.reshape(-1, 4, 12), changes.reshape(-1, 4, 12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_each_byte_comes_from_the_bytes_that_change_it(seed: int) -> None:
+    instructions = (*MOVES, *BY_VALUE, *HALVES)
+    sources, changes = sources_and_changes(instructions, seed)
+    for text, source, change in zip(instructions, sources, changes, strict=True):
+        assert (source >= change).all(), text
+        if text in MOVES:
+            assert np.array_equal(source, change), text
+        elif text in BY_VALUE:  # but of the selector, which is taken as a whole
+            assert source[:, 8:].all() and source[:, :8].any(axis=1).sum() <= 4, text
+            assert (source[:, :8].sum(axis=1) <= 2).all() or "shf" in text, text
+        else:
+            assert (source.sum(axis=1) <= 6).all() and not source.all(axis=0).any(), text
+
+
+@pytest.mark.parametrize("dtype, count", [("f16", 2), ("f16", 8), ("i8", 4), ("i8", 16), ("f32", 4)])
+def test_elements_of_a_vector_load_come_from_their_own_element(dtype: str, count: int) -> None:
+    element = getattr(lw, dtype)
+
+    @lw.kernel
+    def reverse(x: lw.Ptr[element, 16], y: lw.Ptr[element]):
+        v = x.load(count)
+        for i in range(count):
+            y[i] = v[count - 1 - i]
+
+    x = (np.arange(count) - 3).astype(element.dtype)
+    y = np.zeros_like(x)
+    run = lw.trace(reverse[1, 1], x, y)
+    for i in range(count):
+        origin = run.origin(f"y[{i}]")
+        assert origin.inputs == {"x": [(count - 1 - i,)]}
+        shown = f"{float(x[count - 1 - i]):g}"
+        assert origin.tree(12).rstrip().count(f" = {shown} ") >= 3, origin.tree(12)
+    loaded = run.first(lambda step: step.text.startswith("ld.global"))
+    assert loaded is not None
+    whole = run.origin(next(iter(loaded.written)), lane=0)
+    assert whole.inputs == {"x": [(i,) for i in range(4 // x.itemsize)]}
+
+
+half_mma = lw.instruction("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16")
+
+
+@lw.kernel
+def half_product(A: lw.Ptr[lw.f16, 16], B: lw.Ptr[lw.f16, 16], D: lw.Ptr[lw.f16]):
+    lane = lw.lane_id()
+    As, Bs = lw.shared(lw.f16, (16, 16)), lw.shared(lw.f16, (16, 8))
+    As.ptr(lane // 2, lane % 2 * 8).store((A + lane * 8).load(8))
+    if lane < 16:
+        Bs.ptr(lane, 0).store((B + lane * 8).load(8))
+    lw.syncthreads()
+    a = lw.ldmatrix(As.ptr(lane % 16, lane // 16 * 8), num=4)
+    b = lw.ldmatrix(Bs.ptr(lane % 16, 0), num=2, trans=True)
+    d = half_mma(a, b, half_mma.zeros())
+    for i in range(len(d)):
+        r, c = d.element(i)
+        D[r * 8 + c] = d[i]
+
+
+def test_halves_of_a_product_come_from_their_own_column() -> None:
+    a, b, _ = matrices(16, 8, 16)
+    d = np.zeros((16, 8), np.float16)
+    run = lw.trace(half_product[1, 32], a, b, d)
+    for row, col in ((0, 0), (3, 5), (9, 6), (15, 7)):
+        inputs = {"A": [(row, k) for k in range(16)], "B": [(k, col) for k in range(16)]}
+        assert run.origin(f"D[{row}, {col}]").inputs == inputs
+        holder = half_mma.d.holder(row, col)
+        assert run.origin(f"%d{holder.register}", lane=holder.lane).inputs["A"] == inputs["A"]
+        # As in the kernel, d[1] is the second element, and not the second register.
+        name = f"d[{2 * holder.register + holder.slot}]"
+        element = run.writer(name, lane=holder.lane)
+        assert element is not None and element.value == d[row, col] and element.inputs == inputs
+        assert [each.value for each in run.history(name, lane=holder.lane)] == [d[row, col]]
+    assert run.writer("d[-1]", lane=0).value == run.writer("d[3]", lane=0).value
+    with pytest.raises(lw.LanewiseError, match=r"d has elements 0 to 3, not d\[4\]"):
+        run.writer("d[4]", lane=0)
+    assert run.origin("As[-1, -2]").inputs == {"A": [(15, 14)]} == run.origin("As[15, 14]").inputs
+    with pytest.raises(lw.LanewiseError, match=r"no element \[-17, 0\]"):
+        run.origin("As[-17, 0]")
+
+
+def test_bytes_that_others_wrote_later_have_their_own_origin() -> None:
+    body = """st.global.b32 [%y], %a;
+    st.global.b8 [%y+2], %b;"""
+    x, y = np.arange(12, dtype=np.uint8), np.zeros(1, np.uint32)
+    run = lw.trace(lw.load(BYTES.format(body=body, row=4))["k"][1, 1], x, y)
+    found = run.origin("Y[0]")
+    assert found.value == y[0] == 0x03040100 and found.kind == "parts"
+    assert [part.inputs for part in found.sources] == [{"X": [(0,), (1,)]}, {"X": [(4,)]}, {"X": [(3,)]}]
+    assert [each.value for each in run.history("Y[0]")] == [0x03020100, 0x03040100]
+
+
+# atomics --------------------------------------------------------------------------------------------------
+
+
+def test_an_atomic_operation_comes_from_all_lanes_before_it() -> None:
+    @lw.kernel
+    def gathered(a: lw.Ptr[lw.i32], c: lw.Ptr[lw.i32], o: lw.Ptr[lw.i32]):
+        i = lw.thread_idx.x
+        sums = lw.shared(lw.i32, (2,))
+        if i < 2:
+            sums[i] = lw.i32(0)
+        lw.syncthreads()
+        lw.atomic_add(sums.ptr(i % 2), a[i])
+        o[i] = lw.atomic_max(c, a[i])
+        lw.syncthreads()
+        if i < 2:
+            c[1 + i] = sums[i]
+
+    a, c, o = np.arange(64, dtype=np.int32) - 8, np.full(3, -9, np.int32), np.zeros(64, np.int32)
+    run = lw.trace(gathered[1, 64], a, c, o)
+    assert run.origin("c[0]").inputs == {"a": [(i,) for i in range(64)], "c": [(0,)]}
+    assert run.origin("c[2]").inputs == {"a": [(i,) for i in range(1, 64, 2)]} and c[2] == a[1::2].sum()
+    for lane in (0, 1, 31, 33):
+        before = {"a": [(i,) for i in range(lane)]} if lane else {}
+        assert run.origin(f"o[{lane}]").inputs == {**before, "c": [(0,)]}
+    start = next(node for node in run.origin("c[0]").walk() if node.kind == "input" and node.what == "c[0]")
+    assert start.value == -9
+
+
+def test_an_exchange_comes_from_the_lane_before_it() -> None:
+    @lw.kernel
+    def exchanged(a: lw.Ptr[lw.i32], c: lw.Ptr[lw.i32], o: lw.Ptr[lw.i32]):
+        i = lw.thread_idx.x
+        o[i] = lw.atomic_exch(c, a[i])
+
+    a, c, o = np.arange(5, dtype=np.int32), np.full(1, -9, np.int32), np.zeros(5, np.int32)
+    run = lw.trace(exchanged[1, 5], a, c, o)
+    assert run.origin("c[0]").inputs == {"a": [(4,)]} and c[0] == 4
+    assert [run.origin(f"o[{i}]").inputs for i in range(3)] == [{"c": [(0,)]}, {"a": [(0,)]}, {"a": [(1,)]}]
+
+
+# values ---------------------------------------------------------------------------------------------------
+
+
+@lw.kernel
+def in_place(x: lw.Ptr[lw.i32], y: lw.Ptr[lw.f32]):
+    i = lw.thread_idx.x
+    w = (x[i] - 5) * 2
+    x[i] = w
+    y[i] = y[i] + 1.0
+
+
+def test_an_input_has_the_value_that_was_read() -> None:
+    x, y = np.arange(32, dtype=np.int32), np.arange(32, dtype=np.float32)
+    run = lw.trace(in_place[1, 32], x, y)
+    for name, before, after in (("x[3]", 3, -4), ("y[3]", 3.0, 4.0)):
+        origin = run.origin(name)
+        (leaf,) = [node for node in origin.walk() if node.kind == "input"]
+        assert leaf.value == before and origin.value == after
+        assert f"{name} = 3  (input)" in origin.tree(12) and "(input)" not in origin.line
+        assert run.origin(name, before=0).value == before
+
+
+def test_an_input_that_another_block_changed_has_the_value_that_was_read() -> None:
+    @lw.kernel
+    def chained(x: lw.Ptr[lw.f32]):
+        b = lw.block_idx.x
+        x[b + 1] = x[b] * 2.0
+
+    x = np.ones(3, np.float32)
+    run = lw.trace(chained[2, 1], x, blocks=[(1, 0)])
+    (leaf,) = [node for node in run.origin("x[2]").walk() if node.kind == "input"]
+    assert (leaf.what, leaf.value, x[2]) == ("x[1]", 2.0, 4.0)
+    assert run.origin("x[1]").value == 2.0 and run.origin("x[1]", before=0).value == 1.0
+
+
+def test_signed_registers_are_shown_signed() -> None:
+    run = lw.trace(in_place[1, 32], np.arange(32, dtype=np.int32), np.zeros(32, np.float32))
+    assert run.at(-1).registers["w"][0] == -10
+    assert [each.value for each in run.history("w", lane=0)] == [-10]
+    assert run.writer("w", lane=1).value == -8 and "%w = -8  step" in run.origin("w", lane=1).tree()
+    text = run.origin("x[0]").tree(12)
+    assert "429496" not in text and "%w = -10  step" in text
+
+
+def test_signed_integers_of_a_byte_are_shown_signed() -> None:
+    @lw.kernel
+    def narrow(x: lw.Ptr[lw.i8], y: lw.Ptr[lw.i8]):
+        i = lw.thread_idx.x
+        h = x[i].to(lw.i16) - lw.i16(7)
+        w = h.to(lw.i8)
+        y[i] = w
+
+    x, y = np.arange(32).astype(np.int8), np.zeros(32, np.int8)
+    run = lw.trace(narrow[1, 32], x, y)
+    assert run.at(-1).registers["w"].tolist() == y.tolist() and run.writer("w", lane=2).value == -5
+    text = run.origin("y[2]").tree(12)
+    assert text.count(" = -5 ") == 3 and text.count(" = 2 ") == 3, text
+
+
 # comparison -----------------------------------------------------------------------------------------------
 
 
@@ -265,3 +529,28 @@ def test_a_run_is_compared_with_what_is_expected(product: lw.traces.Trace, array
         product.compare(c, of="X")
     with pytest.raises(lw.LanewiseError, match=r'of="C"'):
         product.compare(c)
+
+
+def test_elements_that_no_step_has_written_are_told() -> None:
+    @lw.kernel
+    def forgetful(x: lw.Ptr[lw.f32], y: lw.Ptr[lw.f32]):
+        i = lw.block_idx.x * 32 + lw.thread_idx.x
+        if i % 32 < 16:
+            y[i] = x[i]
+
+    x, y = np.arange(64, dtype=np.float32), np.full(64, -1, np.float32)
+    run = lw.trace(forgetful[2, 32], x, y, blocks="all")
+    found = run.compare(x, of="y")
+    assert found is not None and found.step is None and found.ours == [-1] and found.theirs == [16]
+    assert str(found) == (
+        "y[16] is not what was expected (32 elements are not): no step has written it; it holds -1.0, and "
+        "16.0 was expected"
+    )
+    wrong = x.copy()
+    wrong[3] = np.nan
+    found = run.compare(wrong, of="y")
+    assert found is not None and found.step is not None and found.lanes == (3,)
+    assert found.what == "y[3] is not what was expected (33 elements are not, 32 of them no step has written)"
+    assert run.compare(y.copy(), of="y") is None
+    part = lw.trace(forgetful[2, 32], x, y)
+    assert part.compare(y.copy(), of="y") is None and "no traced step" in str(part.compare(x, of="y"))

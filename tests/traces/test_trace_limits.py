@@ -143,7 +143,7 @@ def test_wrong_questions_are_answered_in_words(run: lw.traces.Trace) -> None:
     refused("elements of f16; the shape", lambda: step.shared("As", dtype=lw.f16, shape=(64, 64)))
     refused(r"C has the shape \(32, 16\); there is no element \[32, 0\]", lambda: run.writer("C[32, 0]"))
     refused("no register or variable X.*arrays are A, B, C, As, Bs", lambda: run.writer("X[0]"))
-    refused("acc has 4 registers a lane", lambda: run.writer("acc", lane=0))
+    refused("acc has 4 elements a lane", lambda: run.writer("acc", lane=0))
     refused("elements 0 to 3", lambda: run.writer("acc[4]", lane=0))
     refused("give lane=", lambda: run.writer("%lane"))
     refused("there is no folder", lambda: run.save("/no/such/folder/run.html"))

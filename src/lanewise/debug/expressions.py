@@ -270,7 +270,7 @@ class _Evaluation:
 
     def variable(self, variable: Variable) -> Value:
         """Return the registers of a variable as numbers."""
-        data = self.moment.registers.values_of(variable)
+        data = self.moment.values(variable)
         return Value(Kind.VECTOR if data.ndim > 1 else Kind.LANES, data, variable=variable)
 
     def held(self, name: str, value: NamedValue) -> Value:
@@ -345,7 +345,10 @@ class _Evaluation:
         return Value(Kind.ARRAY if axes else Kind.SCALAR, data, axes)
 
     def index(self, node: ast.expr, size: int, of: ast.expr) -> Any:
-        """Return an index: a range, a number, or a number for each lane."""
+        """Return an index: a range, a number, or a number for each lane.
+
+        One number may count from the end, as -1 does. Numbers of lanes may not: there it would be a mistake.
+        """
         if isinstance(node, ast.Slice):
             ends = [
                 None if bound is None else int(self.value(bound).data)
@@ -356,6 +359,8 @@ class _Evaluation:
         if value.kind not in (Kind.SCALAR, Kind.LANES) or value.data.dtype.kind not in "iub":
             raise LanewiseError(f"an index of {_plain(of)} is an integer, not {_plain(node)}")
         values = value.data.astype(np.int64)
+        if value.kind is Kind.SCALAR and -size <= values < 0:
+            return int(values) + size
         seen = values[self.moment.active] if value.kind is Kind.LANES else values
         if ((seen < 0) | (seen >= size)).any():
             wrong = int(np.atleast_1d(seen)[np.atleast_1d((seen < 0) | (seen >= size))][0])

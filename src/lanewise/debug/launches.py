@@ -9,7 +9,6 @@ import numpy as np
 from lanewise.errors import LanewiseError
 from lanewise.machine.checker.report import Finding
 from lanewise.machine.tracer.traced_launch import TracedLaunch
-from lanewise.numpy_types import AnyArray
 from lanewise.traces.recording import Recording, Three
 from lanewise.traces.step import Step
 from lanewise.traces.trace import Trace, TraceOptions, record
@@ -20,11 +19,10 @@ _KEPT = ("arch", "steps", "schedule", "cluster")
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """The trace of one block of the launch, and the arrays as they were before it."""
+    """The trace of one block of the launch."""
 
     trace: Trace
     recording: Recording
-    before: dict[str, AnyArray]
 
     @property
     def findings(self) -> list[tuple[Finding, int | None]]:
@@ -82,11 +80,4 @@ class DebuggedLaunch:
         options = {name: value for name, value in self.options.items() if name in _KEPT}
         chosen = TraceOptions(blocks=[block], limit=self.limit, **options)
         trace = record(self.configured, tuple(self.arguments), {}, chosen, self.started)
-        recording = trace.recording
-        arrays = {
-            argument.name: copy
-            for argument in recording.arguments
-            for array, copy in zip(self.arguments, self._before, strict=True)
-            if argument.array is array and copy is not None
-        }
-        return Recorded(trace, recording, arrays)
+        return Recorded(trace, trace.recording)

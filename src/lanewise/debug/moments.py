@@ -1,7 +1,6 @@
 """A moment between two steps: what registers, shared memory and the arrays of the launch hold there."""
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +12,8 @@ from lanewise.isa import Operand
 from lanewise.machine.abi import LANES
 from lanewise.machine.tracer.log import NOT_KEPT
 from lanewise.numpy_types import AnyArray
-from lanewise.traces.fragments import operands_with
+from lanewise.traces.arrays import bytes_of
+from lanewise.traces.fragments import operands_with, packed_operand
 from lanewise.traces.history import NOTHING
 from lanewise.traces.names import Variable
 from lanewise.traces.recording import TENSOR_NAME
@@ -55,6 +55,19 @@ class Moment:
             for element in variable.elements
         )
 
+    def values(self, variable: Variable) -> Lanes:
+        """Return what the lanes hold in a variable; a fragment has a column for each of its elements."""
+        operand = packed_operand(self.recording.program, self.recording.run.arch, variable)
+        if operand is None:
+            return self.registers.values_of(variable)
+        words = np.stack([self.registers.bits(element) for element in variable.elements], axis=1)
+        starts = np.arange(operand.slots) * operand.slot_bits + operand.shift
+        apart = words[:, :, None] >> starts.astype(words.dtype) & words.dtype.type(
+            (1 << operand.format.bits) - 1
+        )
+        flat = apart.reshape(LANES, -1)[:, : operand.values]
+        return operand.format.from_bits(flat.astype(operand.format.word_dtype))
+
     def operand(self, variable: Variable) -> Operand | None:
         """Return the layout of the matrix that a variable is a fragment of; None if it is not one."""
         if not variable.is_vector:
@@ -85,9 +98,7 @@ class Moment:
     def argument(self, name: str) -> Lanes:
         """Return an array of the launch: as it was before, with what the recorded block has written."""
         array = next(argument for argument in self.recording.arguments if argument.name == name)
-        before = self.recorded.before.get(name, array.array)
-        order: Any = "C" if array.array.flags.c_contiguous else "F"
-        memory = np.frombuffer(before.tobytes(order), np.uint8).copy()
+        memory = bytes_of(array.initial).copy()
         writes = self.recording.memory.writes
         end = int(np.searchsorted(writes.entry, self.entry, "right"))
         start = writes.address[:end].astype(np.int64) - array.address
@@ -96,7 +107,7 @@ class Moment:
             size, first = int(writes.size[number]), int(start[number])
             kept = int(writes.offset[number])
             memory[first : first + size] = self.recording.log.memory[kept : kept + size]
-        return memory.view(array.array.dtype).reshape(array.array.shape, order=order)
+        return memory.view(array.array.dtype).reshape(array.array.shape, order=array.order)
 
     def tensor_memory(self) -> TensorMemory:
         """Return the tensor memory of the block; an error if the kernel has none."""

@@ -104,18 +104,15 @@ class Watchpoint:
     def _register_change(self, recorded: Recorded, place: RegisterPlace, entry: int) -> Change | None:
         recording = recorded.recording
         before, after = (
-            Registers(recording, place.block, place.warp, near).bits(place.registers)
+            place.of_lanes(Registers(recording, place.block, place.warp, near).bits(place.registers))
             for near in (entry - 1, entry)
         )
-        changed = self.lanes & (before != after).reshape(LANES, -1).any(axis=1)
+        changed = self.lanes & (before != after).any(axis=1)
         step = recording.step_of(entry)
         if not changed.any() or step is None:
             return None
-        name, _, index = self.what.partition("[")
-        variable = recording.names.find(name.strip())
-        element = int(index.rstrip("] ") or 0)
         one = int(np.flatnonzero(changed)[0])
-        values = [shown(variable.shown(moment, element)[one]) for moment in (before, after)]
+        values = [shown(place.shown(raw)[one]) for raw in (before, after)]
         more = f" (and in {int(changed.sum()) - 1} more lanes)" if changed.sum() > 1 else ""
         return Change(step, self.warp, f"{values[0]} → {values[1]} in lane {one}{more}")
 

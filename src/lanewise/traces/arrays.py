@@ -1,7 +1,7 @@
 """Arrays that a traced kernel touched: its arguments in global memory, its variables in shared memory."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -44,6 +44,18 @@ class ArgumentArray:
     name: str
     address: int
     array: AnyArray
+    #: What it held before the launch, if the launch has changed it.
+    before: AnyArray | None = None
+
+    @property
+    def initial(self) -> AnyArray:
+        """What the array held before the launch."""
+        return self.array if self.before is None else self.before
+
+    @property
+    def order(self) -> Any:
+        """The order of its elements in memory, as NumPy calls it."""
+        return "C" if self.array.flags.c_contiguous else "F"
 
     def element(self, index: tuple[int, ...]) -> ElementAddress:
         """Return where an element lies; an error if the array has no such element."""
@@ -59,12 +71,26 @@ class ArgumentArray:
         offset = address - self.address
         if not 0 <= offset < self.array.nbytes:
             return None
-        order: Any = "C" if self.array.flags.c_contiguous else "F"
-        index = np.unravel_index(offset // self.array.itemsize, self.array.shape, order)
+        index = np.unravel_index(offset // self.array.itemsize, self.array.shape, self.order)
         return tuple(int(coordinate) for coordinate in index)
 
     def __repr__(self) -> str:
         return f"<{self.name}: {self.array.dtype}{list(self.array.shape)}>"
+
+
+def bytes_of(array: AnyArray) -> npt.NDArray[np.uint8]:
+    """Return the bytes of an array in the order in which they lie in memory; of a contiguous one, a view."""
+    return array.ravel(order="K").view(np.uint8)
+
+
+def with_contents_before(arguments: list[ArgumentArray], before: list[AnyArray]) -> list[ArgumentArray]:
+    """Return the arrays of a launch that has run, with copies of those that it has changed."""
+    return [
+        argument
+        if np.array_equal(bytes_of(argument.array), bytes_of(copy))
+        else replace(argument, before=copy)
+        for argument, copy in zip(arguments, before, strict=True)
+    ]
 
 
 def argument_arrays(

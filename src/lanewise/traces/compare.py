@@ -8,10 +8,10 @@ import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
 from lanewise.machine.abi import LANES
-from lanewise.machine.tracer.log import Numbers
+from lanewise.machine.tracer.log import NOT_KEPT, Numbers
 from lanewise.numpy_types import AnyArray
-from lanewise.traces.arrays import ArgumentArray
-from lanewise.traces.history import lanes_of
+from lanewise.traces.arrays import ArgumentArray, bytes_of
+from lanewise.traces.history import NOTHING, lanes_of
 from lanewise.traces.recording import Recording
 from lanewise.traces.step import Step
 
@@ -219,7 +219,10 @@ def _argument_offset(arguments: list[ArgumentArray], address: int) -> tuple[int,
 
 
 def compare_with_array(mine: Recording, expected: object, name: str) -> Difference | None:
-    """Return the first step that wrote an element of an argument that is not the expected one at the end."""
+    """Return the first step that wrote an element of an argument that is not the expected one at the end.
+
+    If no step has written any of the wrong elements, the difference is the first of these, without a step.
+    """
     array = next((argument for argument in mine.arguments if argument.name == name), None)
     if array is None:
         names = ", ".join(argument.name for argument in mine.arguments) or "none"
@@ -227,30 +230,44 @@ def compare_with_array(mine: Recording, expected: object, name: str) -> Differen
     wanted = np.asarray(expected)
     if wanted.shape != array.array.shape:
         raise LanewiseError(f"{name} has the shape {array.array.shape}, what is expected has {wanted.shape}")
-    writes, log = mine.memory.writes, mine.log
-    itemsize = array.array.itemsize
-    wanted = wanted.astype(array.array.dtype, copy=False)
-    order: Any = "C" if array.array.flags.c_contiguous else "F"
-    flat = wanted.ravel(order=order)
-    offsets = writes.address.astype(np.int64) - array.address
-    last: dict[int, tuple[int, bytes]] = {}
-    for write in np.flatnonzero((offsets >= 0) & (offsets < array.array.nbytes)).tolist():
-        start, size = int(writes.offset[write]), int(writes.size[write])
-        for inner in range(0, size, itemsize):
-            element = (int(offsets[write]) + inner) // itemsize
-            last[element] = write, log.memory[start + inner : start + inner + itemsize].tobytes()
-    wrong: list[tuple[int, int]] = []
-    for element, (write, raw) in last.items():
-        value = np.frombuffer(raw, array.array.dtype)[0]
-        if value != flat[element] and not (value != value and flat[element] != flat[element]):
-            wrong.append((write, element))
-    if not wrong:
+    wanted = wanted.astype(array.array.dtype, copy=False).ravel(order=array.order)
+    held, last = _held_and_written(mine, array)
+    wrong = held != wanted
+    wrong &= ~((held != held) & (wanted != wanted))  # NaN is as good as any other NaN
+    elements = np.flatnonzero(wrong)
+    if not len(elements):
         return None
-    write, element = min(wrong)
-    entry, row = int(writes.entry[write]), int(writes.row[write])
-    number = mine.step_of(entry)
-    index = tuple(int(coordinate) for coordinate in np.unravel_index(element, array.array.shape, order=order))
-    value = np.frombuffer(last[element][1], array.array.dtype)[0]
-    what = f"{name}{list(index)} is not what was expected ({len(wrong)} elements are not)"
+    written = elements[last[elements] != NOTHING]
+    unwritten = len(elements) - len(written)
+    element = int(min(written, key=lambda number: (last[number], number)) if len(written) else elements[0])
+    index = [int(i) for i in np.unravel_index(element, array.array.shape, order=array.order)]
+    what = f"{name}{index} is not what was expected ({len(elements)} elements are not"
+    ours, theirs = held[element], wanted[element]
+    if not len(written):
+        who = "no traced step" if len(mine.run.blocks) < mine.run.shape.blocks else "no step"
+        what = f"{what}): {who} has written it; it holds {ours}, and {theirs} was expected"
+        return Difference(None, None, what, (), [ours], [theirs])
+    what += f", {unwritten} of them no step has written)" if unwritten else ")"
+    write = int(last[element])
+    number = mine.step_of(int(mine.memory.writes.entry[write]))
     step = Step(mine, number) if number is not None else None
-    return Difference(step, None, what, (row % LANES,), [value], [flat[element]])
+    lane = int(mine.memory.writes.row[write]) % LANES
+    return Difference(step, None, what, (lane,), [ours], [theirs])
+
+
+def _held_and_written(mine: Recording, array: ArgumentArray) -> tuple[AnyArray, Numbers]:
+    """Return the elements of an argument at the end, and for each the last write that was logged.
+
+    Both are in the order of memory. Elements that no write was logged of hold what the array holds.
+    """
+    writes, log = mine.memory.writes, mine.log
+    memory = bytes_of(array.array).copy()
+    last = np.full(len(memory), NOTHING, np.int64)
+    offsets = writes.address.astype(np.int64) - array.address
+    for write in np.flatnonzero((offsets >= 0) & (offsets < len(memory))).tolist():
+        first, start = int(offsets[write]), int(writes.offset[write])
+        end = min(first + int(writes.size[write]), len(memory))
+        last[first:end] = write
+        if start != NOT_KEPT:
+            memory[first:end] = log.memory[start : start + end - first]
+    return memory.view(array.array.dtype), last.reshape(-1, array.array.itemsize).max(axis=1)

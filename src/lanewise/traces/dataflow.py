@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ from lanewise.isa.matrix_descriptor import MatrixDescriptor
 from lanewise.machine import abi
 from lanewise.machine.abi import LANES, SHARED_WINDOW, WARPGROUP
 from lanewise.machine.program.basic_blocks import callees
-from lanewise.machine.program.instruction_record import AccessKind, BlockEnd, Level, Role, Size
+from lanewise.machine.program.instruction_record import AccessKind, BlockEnd, Level, Size
 from lanewise.machine.program.instruction_table import BARRIER_RESULT, CALL_RESULTS
 from lanewise.machine.program.memory_accesses import tile_lines
 from lanewise.machine.program.operands import (
@@ -31,7 +32,9 @@ from lanewise.machine.tracer.log import COMPLETION
 from lanewise.machine.tracer.points import LoggedAccess, Point
 from lanewise.machine.tracer.records import ASYNC_WRITE_POINT, FILLED
 from lanewise.ptx import Immediate
+from lanewise.traces.byte_flow import Part, control_registers, parts_of, used_operands
 from lanewise.traces.fragments import MatrixOperand, matrix_operands
+from lanewise.traces.history import space_of
 from lanewise.traces.places import MemoryPlace, RegisterPlace, Source
 from lanewise.traces.recording import Recording
 from lanewise.traces.tensor_origins import TensorOrigins
@@ -51,9 +54,8 @@ class WarpgroupProducts:
         assert instruction is not None
         statement = Statement(op, instruction.on(self.recording.run.arch))
         d = operands["d"].operand
-        number = operands["d"].registers.index(place.registers[0])
         thread = place.warp % WARPGROUP * LANES + place.lane
-        _, row, col = d.cell(thread, number * d.slots + place.first * 8 // d.slot_bits)
+        _, row, col = d.cell(thread, slots_of(operands["d"], place)[0])
         sources = []
         if self._adds(statement, op, place, entry):
             sources.append(Source(place, f"d[{row}, {col}]", d.format))
@@ -127,8 +129,21 @@ def element_addresses(descriptor: int, matrix: SharedMatrix) -> npt.NDArray[np.i
     return fields.element_addresses(matrix.rows, matrix.k, matrix.bits, matrix.major)
 
 
-#: Types of two numbers in one register.
-_PAIRS = ("f16x2", "bf16x2", "u16x2", "s16x2")
+def slots_of(operand: MatrixOperand, place: RegisterPlace) -> range:
+    """Return which elements of a lane's fragment the bytes of a register hold, counted over all registers."""
+    layout = operand.operand
+    number = operand.registers.index(place.registers[0]) if place.registers[0] in operand.registers else 0
+    first, end = 8 * place.first, 8 * (place.first + max(place.size, 1))
+    before = number * layout.slots
+    return range(before + first // layout.slot_bits, before + -(-end // layout.slot_bits))
+
+
+def elements_in(operand: MatrixOperand, place: RegisterPlace) -> list[RegisterPlace]:
+    """Return the parts of a place that each hold an element; elements of less than a byte share theirs."""
+    size = max(operand.operand.slot_bits // 8, 1)
+    end = place.first + place.size
+    borders = [place.first, *range(place.first // size * size + size, end, size), end]
+    return [replace(place, first=first, size=end - first) for first, end in pairwise(borders)]
 
 
 class Dataflow:
@@ -143,6 +158,18 @@ class Dataflow:
     def of_register(self, entry: int, place: RegisterPlace) -> list[Source]:
         """Return the sources of what an entry wrote to bytes of a register of one lane."""
         point = self.log.point(entry)
+        op = point.op
+        results = [
+            operand
+            for operand in (matrix_operands(op, self.recording.run.arch) if op is not None else ())
+            if operand.is_result and place.registers[0] in operand.registers
+        ]
+        parts = elements_in(results[0], place) if results and place.size else [place]
+        sources = [source for part in parts for source in self._of_element(entry, point, part)]
+        return list(dict.fromkeys(sources))
+
+    def _of_element(self, entry: int, point: Point, place: RegisterPlace) -> list[Source]:
+        """Return the sources of bytes of a register that hold no more than one element of a matrix."""
         op = point.op
         if op is None or op.opcode == CALL_RESULTS:
             targets = self._passed_to(point)
@@ -164,7 +191,7 @@ class Dataflow:
             return self._transposed(operands, place)
         if op.record.level is not Level.LANE:
             return self._of_the_warp(entry, op, place)
-        return list(self._computed(op, place))
+        return list(self._computed(entry, op, place))
 
     def _product(
         self, entry: int, op: Op, operands: list[MatrixOperand], place: RegisterPlace
@@ -175,7 +202,7 @@ class Dataflow:
         if d is not None and d.operand.threads > LANES:
             return self._warpgroup.product(entry, op, by_name, place)
         if d is None or not {"a", "b"} <= by_name.keys():
-            return list(self._computed(op, place))
+            return list(self._computed(entry, op, place))
         product, row, col = self._cell(d, place)
         elements = []
         if "c" in by_name:
@@ -187,9 +214,7 @@ class Dataflow:
 
     def _cell(self, operand: MatrixOperand, place: RegisterPlace) -> tuple[int, int, int]:
         """Return the product, row and column of the element that a place of a result holds."""
-        number = operand.registers.index(place.registers[0]) if place.registers[0] in operand.registers else 0
-        layout = operand.operand
-        return layout.cell(place.lane, number * layout.slots + place.first * 8 // layout.slot_bits)
+        return operand.operand.cell(place.lane, slots_of(operand, place)[0])
 
     def _element(
         self, operand: MatrixOperand, product: int, row: int, col: int, place: RegisterPlace
@@ -210,36 +235,35 @@ class Dataflow:
         """Return the memory that a load put into a register."""
         access = point.accesses[-1]
         if not access.located.access.reads:
-            return list(self._computed(op, place))
+            return list(self._computed(entry, op, place))
         instruction = op.source.instruction()
         addresses = self.log.addresses(entry, access)
         if instruction is None or not operands:
-            row, offset = place.lane, self._offset_in_row(op, access, place)
+            row, (offset, size) = place.lane, _loaded_bytes(op, access, place)
         else:
             _, first, second = self._cell(operands[0], place)
             row, offset = _row_and_offset(instruction, operands[0], access, first, second)
-        if not int(addresses[row]):
+            within = place.first % max(operands[0].operand.slot_bits // 8, 1)
+            offset, size = offset + within, min(place.size, access.located.size)
+        if not int(addresses[row]) or not size:
             return []
-        size = min(place.size, access.located.size)
-        return [Source(self._memory(int(addresses[row]) + offset, size, place))]
+        memory = self._memory(int(addresses[row]) + offset, size, place)
+        if op.record.is_atomic:
+            return self._combined(entry, access, memory, [lane for lane in range(LANES) if lane < row])
+        read = self.log.bytes_of(entry, access)[row][offset : offset + size].tobytes()
+        return [Source(memory, read=read)]
 
     def _memory(self, address: int, size: int, place: RegisterPlace) -> MemoryPlace:
         """Return the memory at an address that a lane used; shared memory may be that of another block."""
         blocks, addresses = self.log.owners(np.array([place.block]), np.array([address], np.uint64))
         return MemoryPlace(int(addresses[0]), size, int(blocks[0]), place.warp, place.lane)
 
-    def _offset_in_row(self, op: Op, access: LoggedAccess, place: RegisterPlace) -> int:
-        """Return how many bytes after a lane's address the bytes of a register were loaded from."""
-        elements = elements_of(op.operands[access.located.access.data])
-        number = next((n for n, element in enumerate(elements) if element in place.registers), 0)
-        return number * (access.located.size // max(len(elements), 1)) + place.first
-
     def _shuffled(self, entry: int, op: Op, place: RegisterPlace) -> list[Source]:
         """Return the register of the lane that shfl reads."""
         source = op.operands[1]
         results = elements_of(op.operands[0])
         if not isinstance(source, Register) or place.registers[0] is not results[0]:
-            return list(self._computed(op, place))
+            return list(self._computed(entry, op, place))
         b, c = (self._number(operand, place, entry) for operand in op.operands[2:4])
         lane = _shuffle_source(op, place.lane, b, c)
         where = RegisterPlace(place.block, place.warp, lane, (source,), place.first, place.size)
@@ -265,44 +289,16 @@ class Dataflow:
             source
             for lane in range(LANES)
             if active >> lane & 1
-            for source in self._computed(
-                op, RegisterPlace(place.block, place.warp, lane, place.registers, 0, 0)
-            )
+            for source in self._computed(entry, op, replace(place, lane=lane, first=0, size=0))
         ]
 
-    def _computed(self, op: Op, place: RegisterPlace) -> Iterator[Source]:
-        """Yield the operands that a lane's instruction takes; mov of packed values takes only some bytes."""
-        target = op.operands[0] if op.operands else None
-        used = [
-            operand
-            for number, operand in enumerate(op.operands)
-            if op.record.role(number) in (Role.USED, Role.MEMBERS, Role.BARRIER)
-        ]
-        if op.opcode == "mov" and target is not None and len(used) == 1 and place.size:
-            parts, whole = elements_of(used[0]), elements_of(target)
-            size = place.registers[0].bits // 8
-            if len(parts) > 1:  # one register of several values
-                width = size // len(parts)
-                for number, part in enumerate(parts):
-                    start, stop = number * width, (number + 1) * width
-                    if start < place.first + place.size and place.first < stop:
-                        first = max(place.first - start, 0)
-                        yield self._operand(part, place, first, min(place.size, width))
-                return
-            number = next((n for n, register in enumerate(whole) if register in place.registers), 0)
-            yield self._operand(parts[0], place, number * size + place.first, place.size)
-            return
-        if len(used) == 2 and op.opcode == "cvt" and op.types[0].endswith("x2") and place.size:
-            # The first source goes to the upper half.
-            half = place.registers[0].bits // 16
-            if place.first + place.size <= half or place.first >= half:
-                yield self._operand(used[place.first < half], place)
-                return
-        # Halves of a register have nothing to do with each other where every operand is a pair.
-        is_pair = bool(op.types) and all(kind in _PAIRS for kind in op.types) and 0 < place.size < 4
-        for source in used:
-            for part in elements_of(source):
-                yield self._operand(part, place, *((place.first, place.size) if is_pair else ()))
+    def _computed(self, entry: int, op: Op, place: RegisterPlace) -> Iterator[Source]:
+        """Yield the bytes of operands that bytes of the result of a lane's instruction come from."""
+        controls = {
+            number: self._number(register, place, entry) for number, register in control_registers(op).items()
+        }
+        for part in parts_of(op, Part(place.registers[0], place.first, place.size or None), controls):
+            yield self._operand(part.operand, place, part.first, part.size)
 
     def _operand(
         self, operand: ResolvedOperand, place: RegisterPlace, first: int = 0, size: int | None = None
@@ -384,19 +380,23 @@ class Dataflow:
             passed = RegisterPlace(block, warp, row, (), offset, place.size)
             return self._passed(entry, passed, [n for n, target in enumerate(targets) if target == base])
         if op.record.is_atomic:
-            old = Source(MemoryPlace(place.address, place.size, place.block, warp, row), "the value before")
-            return [old, *self._data(op, here)]
+            memory = replace(place, warp=warp, lane=row)
+            return self._combined(entry, access, memory, [lane for lane in range(LANES) if lane <= row])
         if op.record.is_plain_store:
-            return [self._stored(op, access, here, offset, place.size, None)]
+            return self._stored(op, access, here, offset, place.size, None)
         reads = [access for access in point.accesses if access.located.access.reads]
         if reads:  # a copy from memory to memory
             start = int(self.log.addresses(entry, reads[0])[row])
-            return [Source(self._memory(start + offset, place.size, here))] if start else []
+            memory = self._memory(start + offset, place.size, here)
+            return [Source(memory, read=self.log.written(write, place.address, place.size))] if start else []
         instruction, operands = op.source.instruction(), matrix_operands(op, self.recording.run.arch)
         if instruction is not None and operands:
-            cell = _cell_in_row(instruction, operands[0], access, row, offset)
-            return [self._element(operands[0], 0, *cell, here)]
-        return list(self._data(op, here))
+            cells = (
+                _cell_in_row(instruction, operands[0], access, row, byte)
+                for byte in range(offset, offset + place.size)
+            )
+            return [self._element(operands[0], 0, *cell, here) for cell in dict.fromkeys(cells)]
+        return self._data(op, here)
 
     def issuer(self, write: int) -> tuple[int, int] | None:
         """Return the entry and the lane that issued the asynchronous operation behind a write, if known."""
@@ -433,25 +433,90 @@ class Dataflow:
         reads = [access for access in accesses if access.located.access.kind is AccessKind.READ]
         before = [old] if accesses[0].located.access.kind is AccessKind.ATOMIC else []
         if not reads:  # st.async and red.async
-            return [*before, self._stored(op, accesses[0], here, offset, place.size, entry)]
+            return [*before, *self._stored(op, accesses[0], here, offset, place.size, entry)]
         start = source or int(self.log.addresses(entry, reads[0])[lane])
-        return [*before, Source(self._memory(start + offset, place.size, here), entry=int(runs.reader[run]))]
+        memory = self._memory(start + offset, place.size, here)
+        read = b"" if before else self.log.written(write, place.address, place.size)
+        return [*before, Source(memory, entry=int(runs.reader[run]), read=read)]
 
     def _stored(
         self, op: Op, access: LoggedAccess, here: RegisterPlace, offset: int, size: int, entry: int | None
-    ) -> Source:
-        """Return the register whose value a store put so many bytes after a lane's address."""
+    ) -> list[Source]:
+        """Return the registers whose values a store put so many bytes after a lane's address."""
         elements = elements_of(op.operands[access.located.access.data])
         width = access.located.size // max(len(elements), 1)
-        part = elements[min(offset // width, len(elements) - 1)]
-        return replace(self._operand(part, here, offset % width, min(size, width)), entry=entry)
+        sources = []
+        for number, element in enumerate(elements):
+            first, end = max(offset - number * width, 0), min(offset + size - number * width, width)
+            if first < end:
+                sources.append(replace(self._operand(element, here, first, end - first), entry=entry))
+        return sources
 
-    def _data(self, op: Op, place: RegisterPlace) -> Iterator[Source]:
-        """Yield the operands of an atomic operation that are no address."""
-        for number, operand in enumerate(op.operands):
-            if op.record.role(number) is Role.USED and not isinstance(operand, MemoryOperand):
-                for part in elements_of(operand):
-                    yield self._operand(part, place)
+    def _combined(
+        self, entry: int, access: LoggedAccess, place: MemoryPlace, lanes: list[int]
+    ) -> list[Source]:
+        """Return what an atomic operation made memory from: its value before, and the data of some lanes.
+
+        The lanes of a warp do it one after the other.
+        """
+        op, header = self.log.point(entry).op, self.log.entries[entry]
+        assert op is not None
+        block, warp, size = int(header["block"]), int(header["warp"]), access.located.size
+        owners, plain = self.log.owners(np.full(LANES, block), self.log.addresses(entry, access))
+        distances = place.address - plain.astype(np.int64)
+        is_here = (distances >= 0) & (distances < size)
+        if space_of(place.address) == "shared":
+            is_here &= owners == place.block
+        sources, reached = [], [lane for lane in lanes if is_here[lane]]
+        if op.has("exch"):
+            reached = reached[-1:]
+        if not (op.has("exch") and reached):
+            row = next(row for row in range(LANES) if is_here[row])
+            start = int(distances[row])
+            before = self.log.bytes_of(entry, access, before=True)[row]
+            read = before[start : start + place.size].tobytes()
+            sources.append(Source(place, "the value before", read=read))
+        for lane in reached:
+            here = RegisterPlace(block, warp, lane, (), int(distances[lane]), place.size)
+            sources += self._atomic_data(op, here, size)
+        return sources
+
+    def _atomic_data(self, op: Op, place: RegisterPlace, size: int) -> Iterator[Source]:
+        """Yield what an atomic operation on `size` bytes takes for some of them from a lane's registers."""
+        grain = 1 if op.has("exch") else 2 if op.types[-1:] in (("f16x2",), ("bf16x2",)) else size
+        for operand in self._values(op):
+            elements = elements_of(operand)
+            width = size // len(elements)
+            unit = min(grain, width)
+            first, end = place.first // unit * unit, -(-(place.first + place.size) // unit) * unit
+            for number, element in enumerate(elements):
+                low, high = max(first, number * width), min(end, (number + 1) * width)
+                if low < high:
+                    yield self._operand(element, place, low - number * width, high - low)
+
+    def _values(self, op: Op) -> list[ResolvedOperand]:
+        """Return the operands that an instruction on memory uses, without addresses."""
+        return [operand for operand in used_operands(op) if not isinstance(operand, MemoryOperand)]
+
+    def _data(self, op: Op, place: RegisterPlace) -> list[Source]:
+        """Return these operands as sources, as a whole."""
+        parts = (part for operand in self._values(op) for part in elements_of(operand))
+        return [self._operand(part, place) for part in parts]
+
+
+def _loaded_bytes(op: Op, access: LoggedAccess, place: RegisterPlace) -> tuple[int, int]:
+    """Return where after a lane's address the bytes of a register were loaded from, and how many.
+
+    A register may be wider than what is loaded: above it are zeros, or copies of its sign.
+    """
+    elements = elements_of(op.operands[0])
+    number = next((n for n, element in enumerate(elements) if element in place.registers), 0)
+    width = access.located.size // len(elements)
+    first, size = place.first, min(place.size, width - place.first)
+    if size <= 0:
+        is_signed = any(name.startswith("s") for name in op.types)
+        first, size = width - 1, int(is_signed)
+    return number * width + first, size
 
 
 def _row_and_offset(

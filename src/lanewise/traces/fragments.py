@@ -9,6 +9,7 @@ from lanewise.isa import Operand
 from lanewise.machine.program.instruction_record import Role
 from lanewise.machine.program.operands import Register, elements_of
 from lanewise.machine.program.ops import Op, Program
+from lanewise.traces.names import Variable
 
 #: Operands of matrix instructions that are matrices.
 MATRICES = ("d", "a", "b", "c")
@@ -59,6 +60,18 @@ def operands_with(program: Program, arch: str, wanted: list[tuple[Register, ...]
             if len(matrix_operand.registers) >= len(wanted) and _holds(matrix_operand.registers, wanted):
                 operands.append((not op.record.multiplies, matrix_operand))
     yield from (operand for _, operand in sorted(operands, key=lambda pair: pair[0]))
+
+
+def packed_operand(program: Program, arch: str, variable: Variable) -> Operand | None:
+    """Return the fragment of packed numbers that a variable is, with the format that a product gives them.
+
+    It is None of other variables, where an index counts registers.
+    """
+    own = variable.packed
+    if own is None:
+        return None
+    known = next(operands_with(program, arch, list(variable.elements)), None)
+    return known.operand if known is not None and known.operand.slot_bits == own.slot_bits else own
 
 
 def _holds(registers: tuple[Register, ...], wanted: list[tuple[Register, ...]]) -> bool:

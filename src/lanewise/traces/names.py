@@ -7,16 +7,20 @@ import numpy as np
 import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
-from lanewise.formats import Format
+from lanewise.formats import FORMATS, Format, format_of
 from lanewise.hints import nearest
 from lanewise.isa import Operand
 from lanewise.machine.program.operands import Register
 from lanewise.machine.program.ops import Program, all_registers
+from lanewise.machine.program.ptx_types import TYPE_BITS
+from lanewise.numpy_types import AnyDtype
 from lanewise.ptx.debug_variables import debug_variables
 from lanewise.ptx.model.source_names import SourceNames, SourceValue, SourceVariable
 
-#: Types of registers that are shown as floats; others are shown as integers.
-_FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
+#: The types of signed integers.
+SIGNED = frozenset(("s8", "s16", "s32", "s64"))
+#: What bits mean: a format, or a type of the PTX such as "s32".
+Meaning = Format | str
 
 
 class Variable(NamedTuple):
@@ -33,21 +37,66 @@ class Variable(NamedTuple):
     #: The type in the source, as the PTX names types, where debug information tells it.
     type: str = ""
 
+    @property
+    def packed(self) -> Operand | None:
+        """The fragment of packed numbers that it is in the source, where an index counts those; else None."""
+        operand = self.operand
+        if not isinstance(operand, Operand) or operand.slots == 1:
+            return None
+        return operand if operand.registers == len(self.elements) else None
+
+    @property
+    def length(self) -> int:
+        """How many elements it has in the source."""
+        return len(self.elements) if self.packed is None else self.packed.values
+
     def shown(self, bits: npt.NDArray[np.unsignedinteger], element: int) -> npt.NDArray[np.generic]:
         """Return the bits of an element as numbers of its format, or of its register's type."""
         first = self.elements[element][0]
-        if self.format is not None and self.format.bits == first.bits:
-            return self.format.from_bits(bits)
-        return typed(bits, self.type or first.type)
+        values = meant(bits, self.format or self.type)
+        return typed(bits, first.type) if values is None else values
 
 
 def typed(bits: npt.NDArray[np.unsignedinteger], type: str) -> npt.NDArray[np.generic]:
     """Return the bits of a register as its type in the PTX says: floats, signed or unsigned integers."""
-    if type == "pred":
-        return bits.astype(np.bool_)
-    if type in _FLOATS and bits.dtype.itemsize == np.dtype(_FLOATS[type]).itemsize:
-        return bits.view(_FLOATS[type])
-    return bits.view(bits.dtype.str.replace("u", "i")) if type.startswith("s") else bits
+    values = meant(bits, type)
+    return bits if values is None else values
+
+
+def meant(bits: npt.NDArray[np.unsignedinteger], meaning: Meaning | None) -> npt.NDArray[np.generic] | None:
+    """Return words as the numbers that they mean; None if the meaning does not say it, or of other words.
+
+    Signed integers may have fewer bits than the register that holds them, which repeats their sign.
+
+    >>> meant(np.uint32([0xFFFFFFFD]), "s8"), meant(np.uint16([0x4000]), "f16x2"), meant(np.uint8([1]), "s32")
+    (array([-3], dtype=int32), array([2.], dtype=float16), None)
+    """
+    width = 8 * bits.dtype.itemsize
+    if isinstance(meaning, str):
+        if meaning == "pred":
+            return bits.astype(np.bool_)
+        name = meaning.removesuffix("x2") if TYPE_BITS.get(meaning) != width else meaning
+        is_signed, own_width = name in SIGNED, TYPE_BITS.get(name, 0)
+        format = FORMATS.get(name)
+        meaning = format if format is not None and format.kind == "float" else None
+    elif meaning is not None:
+        is_signed, own_width = meaning.kind == "int" and meaning.signed, meaning.bits
+    else:
+        return None
+    if meaning is not None and meaning.word_bits == width:
+        is_one = meaning.bits == width or not (bits >> bits.dtype.type(meaning.bits)).any()
+        return meaning.from_bits(bits) if is_one else None  # a byte may hold two numbers of 4 bits
+    return bits.view(f"int{width}") if is_signed and own_width <= width else None
+
+
+def meaning_of(dtype: AnyDtype | None) -> Meaning | None:
+    """Return what the bits of an array's elements mean; None where nothing is known but their size."""
+    if dtype is not None and dtype.kind == "i":
+        return f"s{8 * dtype.itemsize}"
+    try:
+        return format_of(dtype) if dtype is not None else None
+    except LanewiseError:
+        return None
 
 
 #: What a Python variable holds: registers, a number, or, by index or key, what a list, tuple or dict of these

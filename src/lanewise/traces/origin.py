@@ -7,20 +7,23 @@ somebody looks at it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from lanewise.formats import Format
 from lanewise.machine.abi import SHARED_WINDOW
-from lanewise.machine.program.instruction_record import AddressFlow
-from lanewise.machine.tracer.log import NOT_KEPT
+from lanewise.machine.program.instruction_record import AddressFlow, BitFlow, Level
+from lanewise.machine.program.ptx_types import TYPE_BITS
 from lanewise.machine.tracer.records import ASYNC_WRITE_POINT
 from lanewise.numpy_types import AnyDtype
+from lanewise.traces.arrays import bytes_of
+from lanewise.traces.byte_flow import whole_number
 from lanewise.traces.dataflow import Dataflow
 from lanewise.traces.history import NOTHING, space_of
-from lanewise.traces.names import typed
+from lanewise.traces.names import SIGNED, Meaning, meaning_of, meant
 from lanewise.traces.places import MemoryPlace, Place, RegisterPlace, Source
 from lanewise.traces.recording import Recording
 from lanewise.traces.step import Step
@@ -29,6 +32,8 @@ from lanewise.traces.step import Step
 DEPTH, WIDTH = 6, 3
 #: Characters of an instruction in such a text.
 _LONGEST = 72
+#: The type of a product of two integers with all its bits, by the type of the integers.
+_WIDE = {"s16": "s32", "s32": "s64", "u16": "u32", "u32": "u64"}
 #: Nodes after which a search for all inputs ends.
 MOST_NODES = 1_000_000
 
@@ -39,81 +44,110 @@ class Origins:
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
         self.dataflow = Dataflow(recording)
-        self._kept: dict[tuple[Place, int], Origin] = {}
+        self._kept: dict[tuple[Place, int, Meaning | None], Origin] = {}
 
-    def find(self, place: Place, entry: int, text: str = "", format: Format | None = None) -> Origin:
+    def find(self, place: Place, entry: int, text: str = "", format: Meaning | None = None) -> Origin:
         """Return the origin of what a place held before an entry."""
         if isinstance(place, RegisterPlace):
-            return self._register(place, entry, text, format)
+            return self._register(place, entry, text, format or place.format)
         return self._memory(place, entry, format)
 
-    def source(self, source: Source, entry: int, format: Format | None) -> Origin:
-        """Return the origin of a source of an entry; a format says what bits mean that were only moved."""
+    def source(self, source: Source, entry: int, format: Meaning | None) -> Origin:
+        """Return the origin of a source of an entry; a format says what its bits mean to the instruction."""
         if source.place is None:
             return Origin(self, source.text, None, NOTHING, b"", None, "constant")
         when = entry if source.entry is None else source.entry
-        return self.find(source.place, when, source.text, source.format or format)
+        if isinstance(source.place, MemoryPlace):
+            return self._memory(source.place, when, source.format or format, source.read)
+        return self._register(source.place, when, source.text, source.format or format)
 
-    def _register(self, place: RegisterPlace, entry: int, text: str, format: Format | None) -> Origin:
+    def _register(self, place: RegisterPlace, entry: int, text: str, format: Meaning | None) -> Origin:
         values, writers = self.recording.registers.last(place.block, place.warp, place.registers, entry - 1)
         writer = int(writers[place.lane])
         whole = np.ascontiguousarray(values[place.lane]).tobytes()
-        raw = whole[place.first : place.first + place.size]
         what = text or place.registers[0].name
         if writer == NOTHING:
+            raw = whole[place.first : place.first + place.size]
             return Origin(self, f"{what}, which nothing has written", place, NOTHING, raw, format, "initial")
         written = self._written_register(writer, place)
-        key = (written, writer)
+        raw = whole[written.first : written.first + written.size]
+        key = (written, writer, format)
         if key not in self._kept:
             self._kept[key] = Origin(self, what, written, writer, raw, format)
         return self._kept[key]
 
     def _written_register(self, writer: int, place: RegisterPlace) -> RegisterPlace:
-        """Return the place with the one register that the entry has written."""
+        """Return the place with the one register that the entry has written; of a number, all its bytes."""
         point = self.recording.log.point(writer)
         written = {register.register for register in point.registers}
         registers = tuple(register for register in place.registers if register in written)
-        return RegisterPlace(place.block, place.warp, place.lane, registers, place.first, place.size)
+        first, size = place.first, place.size
+        if point.op is not None:
+            first, size = whole_number(point.op, first, size, registers[0].bits // 8)
+        return RegisterPlace(place.block, place.warp, place.lane, registers, first, size)
 
-    def _memory(self, place: MemoryPlace, entry: int, format: Format | None) -> Origin:
-        memory = self.recording.memory
+    def _memory(self, place: MemoryPlace, entry: int, format: Meaning | None, read: bytes = b"") -> Origin:
+        """Return the origin of bytes of memory before an entry; `read` is what an instruction read there."""
         what = self.recording.described(place.address)
-        write = next(memory.before(place.address, entry, place.block, place.warp, place.lane), None)
-        if write is None:
-            raw = self._read_bytes(place)
-            kind = "input" if space_of(place.address) in ("global", "const", "param") else "initial"
-            return Origin(self, what, place, NOTHING, raw, format, kind)
-        writes = memory.writes
-        end = int(writes.address[write] + np.uint64(writes.size[write]))
-        if end < place.address + place.size:  # the rest was written by another
-            middle = end - place.address
-            low = MemoryPlace(place.address, middle, place.block, place.warp, place.lane)
-            high = MemoryPlace(end, place.size - middle, place.block, place.warp, place.lane)
-            parts = (self._memory(low, entry, format), self._memory(high, entry, format))
+        spans = self._spans(place, entry)
+        if len(spans) > 1:
+            parts = tuple(
+                self._memory(
+                    replace(place, address=place.address + first, size=end - first),
+                    entry,
+                    format,
+                    read[first:end],
+                )
+                for _, first, end in spans
+            )
             raw = b"".join(part.raw for part in parts)
             return Origin(self, what, place, NOTHING, raw, format, "parts", parts)
-        writer = int(writes.entry[write])
-        start = int(writes.offset[write])
-        raw = b""
-        if start != NOT_KEPT:
-            start += place.address - int(writes.address[write])
-            raw = self.recording.log.memory[start : start + place.size].tobytes()
-        key = (place, writer)
+        write = spans[0].write
+        if write is None:
+            is_input = space_of(place.address) in ("global", "const", "param")
+            kind = "input" if is_input else "initial"
+            raw = read or self._argument_bytes(place, entry)
+            return Origin(self, what, place, NOTHING, raw, format, kind)
+        writer = int(self.recording.memory.writes.entry[write])
+        key = (place, writer, format)
         if key not in self._kept:
             if space_of(place.address) == "tensor":
                 issuer = self.dataflow.issuer(write)
                 format = self.dataflow.tensor.format_of(issuer[0]) or format if issuer else format
+            raw = self.recording.log.written(write, place.address, place.size)
             self._kept[key] = Origin(self, what, place, writer, raw, format, write=write)
         return self._kept[key]
 
-    def _read_bytes(self, place: MemoryPlace) -> bytes:
-        """Return the bytes of an argument that nobody wrote while the launch ran."""
+    def _spans(self, place: MemoryPlace, entry: int) -> list[_Span]:
+        """Return the spans of a place: bytes that one write wrote last, or that are of one input element."""
+        memory, arguments = self.recording.memory, self.recording.arguments
+
+        def past(address: int) -> tuple[int | None, object]:
+            write = next(memory.before(address, entry, place.block, place.warp, place.lane), None)
+            elements = (argument.index_at(address) for argument in arguments) if write is None else ()
+            return write, next((index for index in elements if index is not None), None)
+
+        pasts = [past(address) for address in range(place.address, place.address + place.size)]
+        borders = [first for first in range(1, place.size) if pasts[first] != pasts[first - 1]]
+        return [_Span(pasts[first][0], first, end) for first, end in pairwise((0, *borders, place.size))]
+
+    def _argument_bytes(self, place: MemoryPlace, entry: int) -> bytes:
+        """Return the bytes of an argument that no traced block has written before an entry."""
+        is_over = entry >= len(self.recording.log)
         for argument in self.recording.arguments:
             offset = place.address - argument.address
             if offset >= 0 and offset + place.size <= argument.array.nbytes:
-                flat = argument.array.ravel(order="K").view(np.uint8)
-                return flat[offset : offset + place.size].tobytes()
+                held = bytes_of(argument.array if is_over else argument.initial)
+                return held[offset : offset + place.size].tobytes()
         return b""
+
+
+class _Span(NamedTuple):
+    """Bytes of a place with one past: the write that wrote them last (None: no write), first byte and end."""
+
+    write: int | None
+    first: int
+    end: int
 
 
 class Origin:
@@ -131,7 +165,7 @@ class Origin:
         place: Place | None,
         entry: int,
         raw: bytes,
-        format: Format | None,
+        format: Meaning | None,
         kind: str = "instruction",
         parts: tuple[Origin, ...] = (),
         write: int = NOTHING,
@@ -184,14 +218,17 @@ class Origin:
             dtype = self._dtype(self.place)
             if dtype is not None and len(self.raw) == dtype.itemsize:
                 return np.frombuffer(self.raw, dtype)[0]
-        unsigned = np.frombuffer(
-            self.raw, f"uint{8 * len(self.raw)}" if len(self.raw) in (1, 2, 4, 8) else "uint8"
-        )
-        if self._format is not None and self._format.word_bits == 8 * len(self.raw):
-            return self._format.from_bits(unsigned)[0]
-        if isinstance(self.place, RegisterPlace) and len(self.raw) * 8 == self.place.registers[0].bits:
-            return typed(unsigned, self.place.registers[0].type)[0]
-        return unsigned[0] if len(unsigned) == 1 else self.raw
+        if len(self.raw) not in (1, 2, 4, 8):
+            return self.raw
+        bits = np.frombuffer(self.raw, f"uint{8 * len(self.raw)}")
+        meanings = [self._format]
+        if isinstance(self.place, RegisterPlace):
+            meanings += [self._result_type, self.place.registers[0].type]
+        for meaning in meanings:
+            values = meant(bits, meaning)
+            if values is not None:
+                return values[0]
+        return bits[0]
 
     def _dtype(self, place: MemoryPlace) -> AnyDtype | None:
         """Return the type of the array that a place lies in."""
@@ -204,6 +241,18 @@ class Origin:
                 return array.dtype
         return None
 
+    @property
+    def _result_type(self) -> str | None:
+        """The type of the result of the instruction that wrote a register."""
+        op = self._origins.recording.op(self.entry) if self.entry != NOTHING else None
+        if op is None or not op.types:
+            return None
+        name = _WIDE.get(op.types[0], "") if op.has("wide") else op.types[0]
+        is_low = isinstance(self.place, RegisterPlace) and self.place.first == 0
+        bits = 8 * len(self.raw)
+        # The low bytes of a signed integer are that integer, if it fits into them.
+        return f"s{bits}" if is_low and name in SIGNED and TYPE_BITS[name] > bits else name
+
     @cached_property
     def sources(self) -> tuple[Origin, ...]:
         """The values that it was made from; none of inputs and constants."""
@@ -215,8 +264,17 @@ class Origin:
         else:
             assert self.place is not None
             origins = dataflow.of_register(self.entry, self.place)
-        format = self._format if self._is_moved else None
-        return tuple(self._origins.source(origin, self.entry, format) for origin in origins)
+        return tuple(self._origins.source(origin, self.entry, self._source_format) for origin in origins)
+
+    @property
+    def _source_format(self) -> Meaning | None:
+        """What the bits of the sources mean: the same as here if they were only moved."""
+        op, format = self._origins.recording.op(self.entry), None
+        if self._is_moved:
+            format = self._format
+            if format is None and isinstance(self.place, MemoryPlace):
+                format = meaning_of(self._dtype(self.place))
+        return format or (op.types[-1] if op is not None and op.types else None)
 
     @property
     def _is_moved(self) -> bool:
@@ -225,6 +283,8 @@ class Origin:
         if point.op is None:
             return False
         record = point.op.record
+        if record.level is Level.LANE and record.bit_flow is not BitFlow.ALL:
+            return len(point.op.types) < 2 or all(name.startswith("u") for name in point.op.types)
         moves = record.address_flow is AddressFlow.COPY or record.shuffles or record.touches_tensor_memory
         return (moves or bool(point.accesses)) and not record.is_atomic and not record.multiplies
 

@@ -1,19 +1,21 @@
 """Places that hold values: bytes of a register in one lane, bytes of memory; and how users name them."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from lanewise.errors import LanewiseError
-from lanewise.formats import Format
 from lanewise.machine import abi
 from lanewise.machine.abi import LANES
 from lanewise.machine.program.operands import Register
 from lanewise.machine.tensor_memory_records import LANE_BYTES, TENSOR_COLUMNS, TENSOR_LANES
 from lanewise.numpy_types import AnyArray
 from lanewise.traces.arrays import ArgumentArray
+from lanewise.traces.fragments import packed_operand
+from lanewise.traces.names import Meaning, meant, typed
 from lanewise.traces.recording import TENSOR_NAME, Recording
 from lanewise.traces.tensor_memory import tensor_reading
 
@@ -48,6 +50,21 @@ class RegisterPlace:
     registers: tuple[Register, ...]
     first: int
     size: int
+    #: What the bits mean, if the source or an instruction says it.
+    format: Meaning | None = field(default=None, compare=False)
+
+    def of_lanes(self, bits: AnyArray) -> npt.NDArray[np.uint8]:
+        """Return the place's bytes of each lane, given what the lanes hold in the register."""
+        raw = np.ascontiguousarray(bits).view(np.uint8).reshape(LANES, -1)
+        return np.ascontiguousarray(raw[:, self.first : self.first + self.size])
+
+    def shown(self, raw: npt.NDArray[np.uint8]) -> AnyArray:
+        """Return such bytes as the numbers that they mean; more than eight as they are."""
+        if self.size > 8:
+            return raw
+        bits = raw.view(f"uint{8 * self.size}").ravel()
+        values = meant(bits, self.format)
+        return typed(bits, self.registers[0].type) if values is None else values
 
 
 @dataclass(frozen=True)
@@ -63,7 +80,8 @@ class MemoryPlace:
 
 Place = RegisterPlace | MemoryPlace
 
-_ELEMENT = re.compile(r"\s*([^\[\]]+?)\s*\[([-\d\s,]*)\]\s*")
+#: A name and an index; each coordinate is followed by a comma or ends the index.
+_ELEMENT = re.compile(r"\s*([^\[\]]+?)\s*\[((?:\s*-?\d+\s*(?:,|(?=\])))*\s*)\]\s*")
 
 
 class PlaceNames:
@@ -94,12 +112,11 @@ class PlaceNames:
                 f"with lane=; not as {of!r}"
             )
         match = _ELEMENT.fullmatch(of)
-        if match is not None:
-            index = tuple(int(word) for word in match.group(2).split(",") if word.strip())
-            place = self._element(match.group(1), index, linear)
-            if place is not None:
-                return place
-        return self._register(of, match, lane, number, linear)
+        if match is None:
+            return self._register(of, of, None, lane, number, linear)
+        index = tuple(int(word) for word in match.group(2).split(",") if word.strip())
+        place = self._element(match.group(1), index, linear)
+        return place or self._register(of, match.group(1), index, lane, number, linear)
 
     def block(self, asked: object) -> int:
         """Return the number of a block that was traced, from its coordinates; the first if none is given."""
@@ -123,9 +140,7 @@ class PlaceNames:
         raise LanewiseError(f"this array was no argument of the traced launch; its arrays are {names}")
 
     def _argument(self, array: ArgumentArray, index: tuple[int, ...], block: int) -> MemoryPlace:
-        shape = array.array.shape
-        full = tuple(i + n if i < 0 else i for i, n in zip(index, shape, strict=False))
-        address, size = array.element(full if len(index) == len(shape) else index)
+        address, size = array.element(from_the_end(index, array.array.shape))
         return MemoryPlace(address, size, block)
 
     def _element(self, name: str, index: tuple[int, ...], block: int) -> MemoryPlace | None:
@@ -141,7 +156,7 @@ class PlaceNames:
             return _tensor_word(index, block)
         if shared is None:
             return None
-        address, size = shared.element(index)
+        address, size = shared.element(from_the_end(index, shared.shape))
         return MemoryPlace(address, size, block)
 
     def _tensor_element(self, name: str, index: tuple[int, ...], block: int) -> MemoryPlace:
@@ -150,16 +165,16 @@ class PlaceNames:
         lanes, columns, bits, fmt = tensor_reading(recording).matrix_places(
             name, block, recording.run.warps[0], len(recording.log)
         )
+        index = from_the_end(index, lanes.shape)
         if len(index) != 2 or not all(0 <= i < n for i, n in zip(index, lanes.shape, strict=False)):
             raise LanewiseError(f"{name} has the shape {lanes.shape}; there is no element {list(index)}")
         address = abi.TENSOR_WINDOW + int(lanes[index]) * LANE_BYTES + 4 * int(columns[index])
         return MemoryPlace(address + int(bits[index]) // 8, max(fmt.bits // 8, 1), block)
 
     def _register(
-        self, of: str, match: re.Match[str] | None, lane: int | None, warp: int, block: int
+        self, of: str, name: str, index: tuple[int, ...] | None, lane: int | None, warp: int, block: int
     ) -> RegisterPlace:
         """Return a register or variable; `acc[2]` is its third element."""
-        name = match.group(1) if match is not None else of
         try:
             variable = self.recording.names.find(name)
         except LanewiseError as error:
@@ -167,27 +182,43 @@ class PlaceNames:
             known += list(self.recording.shared_arrays.declared)
             arrays = f"; arrays are {_listed(known)}" if known else ""
             raise LanewiseError(f"{error}{arrays}") from None
-        element = 0
-        if match is not None:
-            numbers = match.group(2).split(",")
-            element = int(numbers[0]) if len(numbers) == 1 and numbers[0].strip() else -1
-        elif len(variable.elements) > 1:
-            raise LanewiseError(
-                f"{name} has {len(variable.elements)} registers a lane: name one, as in {name}[0]"
-            )
-        if not 0 <= element < len(variable.elements):
-            raise LanewiseError(f"{name} has elements 0 to {len(variable.elements) - 1}, not {of}")
+        if index is None and variable.length > 1:
+            raise LanewiseError(f"{name} has {variable.length} elements a lane: name one, as in {name}[0]")
+        element = from_the_end((0,) if index is None else index, (variable.length,))
+        if len(element) != 1 or not 0 <= element[0] < variable.length:
+            raise LanewiseError(f"{name} has elements 0 to {variable.length - 1}, not {of}")
         if lane is None:
             of_arrays = [argument.name for argument in self.recording.arguments]
             of_arrays += list(self.recording.shared_arrays.declared)
             hint = f'; an element of the array is asked for as "{of}[0]"' if of in of_arrays else ""
             raise LanewiseError(f"{of} is a register, and each lane has its own: give lane={hint}")
-        registers = variable.elements[element]
-        return RegisterPlace(block, warp, lane, registers, 0, registers[0].bits // 8)
+        packed = packed_operand(self.recording.program, self.recording.run.arch, variable)
+        if packed is None:
+            registers = variable.elements[element[0]]
+            meaning = variable.format or variable.type or None
+            return RegisterPlace(block, warp, lane, registers, 0, registers[0].bits // 8, meaning)
+        number, slot = divmod(element[0], packed.slots)
+        bits, registers = packed.slot_bits, variable.elements[number]
+        meaning = packed.format if packed.format.bits == bits else None
+        return RegisterPlace(block, warp, lane, registers, slot * bits // 8, max(bits // 8, 1), meaning)
+
+
+def from_the_end(index: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return an index in which negative coordinates, which count from the end, are replaced.
+
+    An index that does not fit the shape is left for the caller to refuse.
+
+    >>> from_the_end((-1, 0), (4, 8)), from_the_end((-5, 0), (4, 8)), from_the_end((-1,), (4, 8))
+    ((3, 0), (-5, 0), (-1,))
+    """
+    if len(index) != len(shape):
+        return index
+    return tuple(i + n if -n <= i < 0 else i for i, n in zip(index, shape, strict=True))
 
 
 def _tensor_word(index: tuple[int, ...], block: int) -> MemoryPlace:
     """Return a word of tensor memory by its lane and column."""
+    index = from_the_end(index, (TENSOR_LANES, TENSOR_COLUMNS))
     if len(index) != 2 or not (0 <= index[0] < TENSOR_LANES and 0 <= index[1] < TENSOR_COLUMNS):
         raise LanewiseError(
             f"{TENSOR_NAME}[lane, column] has lanes 0 to {TENSOR_LANES - 1} and columns 0 to "
@@ -210,6 +241,8 @@ class Source:
 
     place: Place | None
     text: str = ""
-    format: Format | None = None
+    format: Meaning | None = None
     #: The entry before which the place had the value; None: the instruction's own.
     entry: int | None = None
+    #: Of memory: the bytes that the instruction has read there, if the log has them.
+    read: bytes = b""

@@ -32,7 +32,7 @@ from lanewise.ptx import Shape, shape_refusals
 from lanewise.ptx.host_tensors import host_arguments
 from lanewise.ptx.signatures import require_signature
 from lanewise.tracebacks import short_methods, short_traceback
-from lanewise.traces.arrays import ArgumentArray, argument_arrays
+from lanewise.traces.arrays import ArgumentArray, argument_arrays, with_contents_before
 from lanewise.traces.compare import Difference, compare_runs, compare_with_array
 from lanewise.traces.copies import Copy, copies_of
 from lanewise.traces.history import NOTHING
@@ -248,10 +248,12 @@ class Trace(Suggests):
         recording = self._recording
         if isinstance(place, MemoryPlace):
             memory = recording.memory
-            numbers = list(
-                memory.before(place.address, len(recording.log), place.block, place.warp, place.lane)
-            )
-            entries = [int(memory.writes.entry[number]) for number in reversed(numbers)]
+            numbers = {
+                number
+                for address in range(place.address, place.address + place.size)
+                for number in memory.before(address, len(recording.log), place.block, place.warp, place.lane)
+            }
+            entries = [int(memory.writes.entry[number]) for number in sorted(numbers)]
         else:
             writes, _ = recording.registers.writes(place.block, place.warp, place.registers)
             active = recording.log.entries["active"][writes]
@@ -459,6 +461,8 @@ def record(
         raise LanewiseError(refused[0])
     require_shared_memory(ready.launch_info, shape, name, bound.entry.demangled)
     launch = TracedLaunch(ready, shape, values, options.steps, order, linear, chosen, bytes)
+    arrays = argument_arrays(bound.entry, values, launch.addresses)
+    before = [argument.array.copy(order="K") for argument in arrays]
     if started is not None:
         started(launch)
     log = launch.trace(keep_interrupted=started is not None)
@@ -468,7 +472,7 @@ def record(
         name,
         shape,
         launch.shared_limit,
-        argument_arrays(bound.entry, values, launch.addresses),
+        with_contents_before(arrays, before),
         log,
         tuple(linear),
         tuple(chosen),

@@ -81,10 +81,10 @@ def _registers(moment: Moment, wanted: list[str]) -> Iterator[Shown]:
         variable = names.find(name)
         if not moment.is_written(variable):
             continue
-        data = moment.registers[name]
+        data = moment.values(variable)
         if data.ndim > 1:
             yield Shown(
-                name, f"{data.shape[1]} registers a lane", variable.format.name if variable.format else "",
+                name, f"{data.shape[1]} elements a lane", variable.format.name if variable.format else "",
                 name, inner=_elements(moment, variable, data), count=data.shape[1],
             )  # fmt: skip
         else:
@@ -121,8 +121,8 @@ def _lanes(moment: Moment) -> list[Shown]:
         def inner() -> list[Shown]:
             children = []
             for name in wanted:
-                if moment.is_written(names.find(name)):
-                    data = moment.registers[name][lane]
+                if moment.is_written(variable := names.find(name)):
+                    data = moment.values(variable)[lane]
                     text = ", ".join(map(shown, data)) if np.ndim(data) else shown(data)
                     watched = "" if np.ndim(data) else name
                     children.append(Shown(name, text, expression=name, watched=watched, lane=lane))

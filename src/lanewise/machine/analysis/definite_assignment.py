@@ -4,6 +4,10 @@ What the analysis cannot decide is followed at run time, lane by lane. An instru
 or converts bits passes the lack of a value on: compilers write such for values that nobody reads afterwards.
 An instruction that computes, stores, branches or exchanges values needs them.
 
+A comparison passes the lack on, too, with the arithmetic that only comparisons depend on: compilers turn
+`i < n && d > 0` into two comparisons and one `and`, which has a value where `i < n` does not hold. Who needs
+a predicate without a value reports the first instruction that computed without one.
+
 Compilers may fold a variable without a value, too: LLVM computes a sum or product with an undefined operand
 ahead, as NaN. So a register that was never set is gone from the PTX of straight-line code; the constant,
 0x7FC00000 or its like in double precision, stays. `is_folded` finds such NaNs that the source does not ask
@@ -26,6 +30,7 @@ from lanewise.machine.program.instruction_record import BlockEnd, Level, Role
 from lanewise.machine.program.memory_accesses import accesses
 from lanewise.machine.program.operands import (
     IndirectCallee,
+    Negated,
     OperandList,
     Register,
     ResolvedOperand,
@@ -145,6 +150,8 @@ _NEEDED = (
     Role.MEMBERS,
     Role.BARRIER,
 )
+#: Roles of operands that an instruction reads.
+_SOURCES = tuple(role for role in Role if role is not Role.DEFINED)
 #: An instruction of a plan: its site, and whether it is the second half of it.
 Key = tuple[int, bool]
 
@@ -164,6 +171,13 @@ def assigned(op: Op) -> set[Register]:
 def passes_on(op: Op) -> bool:
     """Return whether an instruction only moves bits: its result has a value if all its sources have one."""
     return op.record.level is Level.LANE and not op.record.needs_values
+
+
+def compares(op: Op) -> bool:
+    """Return whether an instruction of each lane alone makes predicates of numbers."""
+    results = assigned(op) if op.record.level is Level.LANE else set()
+    is_comparison = bool(results) and all(register.is_predicate for register in results)
+    return is_comparison and any(not register.is_predicate for register in op.registers(Role.USED))
 
 
 def is_zero_of_itself(op: Op) -> bool:
@@ -257,7 +271,8 @@ class PassedOn:
 
     A vector that is packed once, of registers that are assigned once at most, and unpacked: each element is
     what was packed there. Compilers pack a register that nobody has set beside one that is read. Bits that no
-    instruction depends on are not passed on, once `demanded` says which these are.
+    instruction depends on are not passed on, once `demanded` says which these are. Arithmetic passes the lack
+    on if only comparisons depend on its result, once `compared` says so.
     """
 
     def __init__(self, blocks: list[BasicBlock]) -> None:
@@ -266,6 +281,7 @@ class PassedOn:
             for register in assigned(op):
                 made.setdefault(register, []).append(op)
         self.demanded: DemandedBits | None = None
+        self.compared: set[Register] = set()
         self._elements: dict[Register, tuple[ResolvedOperand, ...]] = {}
         for register, ops in made.items():
             elements = elements_of(ops[0].operands[1]) if _packs(ops[0]) else ()
@@ -281,7 +297,7 @@ class PassedOn:
         elements = self._elements.get(source, ()) if isinstance(source, Register) else ()
         targets = elements_of(op.operands[0]) if elements else []
         if not elements or len(targets) != len(elements):
-            sources = passed(op)
+            sources = op.registers(Role.USED) if self._is_compared(op) else passed(op)
             return self.demanded.passed(op, sources) if self.demanded is not None else sources
         pairs = zip(targets, elements, strict=True)
         return {
@@ -289,6 +305,39 @@ class PassedOn:
             for target, element in pairs
             if isinstance(target, Register) and isinstance(element, Register)
         }
+
+    def needed(self, op: Op) -> set[Register]:
+        """Return the registers whose values an instruction needs."""
+        return needed(op) - op.registers(Role.USED) if self._is_compared(op) else needed(op)
+
+    def _is_compared(self, op: Op) -> bool:
+        """Return whether an instruction computes what only comparisons depend on, and leaves no carry."""
+        return computes(op) and not op.has("cc") and assigned(op) <= self.compared
+
+
+def _only_compared(blocks: list[BasicBlock]) -> set[Register]:
+    """Return the registers on which only comparisons depend, perhaps through arithmetic in each lane."""
+    ops = [op for block in reversed(blocks) for op in reversed(block.executed)]
+    compared = set().union(*(assigned(op) for op in ops if op.record.level is Level.LANE))
+    for body in {id(block.body): block.body for block in blocks}.values():
+        compared -= {register for register in body.returns if isinstance(register, Register)}
+    moves = []
+    for op in ops:
+        if op.guard is not None:
+            compared.discard(op.guard[0])
+        sources = op.registers(*(Role if op.record.multiplies else _SOURCES))
+        if op.record.level is not Level.LANE:
+            compared -= sources
+        elif not compares(op):
+            moves.append((sources, assigned(op)))
+    changed = True
+    while changed:
+        before = len(compared)
+        for sources, targets in moves:
+            if not targets <= compared:
+                compared -= sources
+        changed = len(compared) < before
+    return compared
 
 
 def _packs(op: Op) -> bool:
@@ -313,15 +362,34 @@ def read_by_lane(op: Op) -> set[Register]:
     return op.registers(Role.USED) if reads else set()
 
 
+class Predicate(NamedTuple):
+    """A predicate that an instruction reads, which may have no value."""
+
+    #: Its index among the tracked registers; -1: it always has a value.
+    tracked: int
+    #: Its offset in the frame.
+    offset: int
+    #: Of logic: whether it decides on the result where it holds, rather than where it does not.
+    holds: bool = True
+
+
 @dataclass(frozen=True)
 class Assignment:
-    """An instruction that writes tracked registers, and the tracked registers that it moves."""
+    """An instruction that writes tracked registers, and the tracked registers that it moves or compares."""
 
     targets: tuple[int, ...]
     sources: tuple[int, ...] = ()
+    #: Whether it computes: a finding names the first instruction that has computed without a value.
+    computes: bool = False
     #: Of a choice: the indices of the sources for a predicate that holds and one that does not (-1: it always
-    #: has a value), and the predicate's offset in the frame.
-    choice: tuple[int, int, int] | None = None
+    #: has a value), and the predicate.
+    choice: tuple[int, int, Predicate] | None = None
+    #: Of `and` and `or`: the predicates of which one that decides is enough.
+    combined: tuple[Predicate, ...] = ()
+    #: Of a comparison that is combined with such a predicate: the targets, each with its offset in the frame,
+    #: and the result that the comparison decides on.
+    settled: tuple[tuple[int, int], ...] = ()
+    decided_by: bool = False
     #: Of a shuffle: the index of the register that is read (-1: it always has a value).
     shuffled: int | None = None
     #: Of a load from local memory: the elements of the load that the targets are.
@@ -392,6 +460,7 @@ def plan(
     doubtful = doubtful_in()
     unset = set().union(*doubtful.values())
     if unset:
+        moved.compared = _only_compared(blocks)
         unset |= _tainted(blocks, unset, moved, gives, slots)
         moved.demanded = DemandedBits((op for block in blocks for op in block.executed), unset)
         doubtful = doubtful_in()
@@ -473,7 +542,7 @@ def _add_body(
     for block in blocks:
         here = set(known[id(block)])
         for op in block.executed:
-            needs = needed(op)
+            needs = moved.needed(op)
             missing = (needs & tainted) | ((needs & doubtful) - here)
             if not computes(op):
                 missing |= needs & followed
@@ -499,11 +568,7 @@ def _add_body(
                 made.assignments[key_of(op)] = _assignment(op, index, followed, moved)
             made.folded |= {index[register] for register in assigned(op) - gives(op) if register in index}
             if key_of(op) in made.checks or key_of(op) in made.assignments:
-                chooses = [op.operands[3]] if op.record.chooses else []
-                chooses += [op.operands[1]] if decodes_block(op) else []
-                made.predicates.update(operand for operand in chooses if isinstance(operand, Register))
-                if op.guard is not None:
-                    made.predicates.add(op.guard[0])
+                made.predicates |= _read_by_steps(op)
             if _always_assigns(op):
                 here |= gives(op)
 
@@ -529,9 +594,42 @@ def _assignment(
         return Assignment(tuple(numbered), loaded=tuple(numbered.values()))
     if op.record.chooses and isinstance(op.operands[3], Register):
         first, second = (_index_of(registers_in(operand), index) for operand in op.operands[1:3])
-        return Assignment(targets, (), (first, second, op.operands[3].offset))
-    sources = moved(op) | (read_by_lane(op) & undelivered - passed(op))
-    return Assignment(targets, tuple(sorted(index[register] for register in sources if register in index)))
+        chosen = index.get(op.operands[3], -1) if op.operands[1] != op.operands[2] else -1
+        return Assignment(targets, choice=(first, second, Predicate(chosen, op.operands[3].offset)))
+    combined, results = _combined(op), assigned(op)
+    sources = (moved(op) | (read_by_lane(op) & undelivered - passed(op))) - combined.keys()
+    settled = {index[register]: register.offset for register in results if register in index}
+    if not compares(op) or combined.keys().isdisjoint(index):
+        settled = {}
+    return Assignment(
+        targets,
+        tuple(sorted(index[register] for register in sources if register in index)),
+        computes=computes(op) or compares(op),
+        combined=tuple(
+            Predicate(index.get(register, -1), register.offset, holds) for register, holds in combined.items()
+        ),
+        settled=tuple(sorted(settled.items())),
+        decided_by=bool(op.record.decided_by),
+    )
+
+
+def _read_by_steps(op: Op) -> set[Register]:
+    """Return the predicates, and answers, that the steps of an instruction read."""
+    read = {op.guard[0]} if op.guard is not None else set()
+    read |= set(registers_in(op.operands[3])) if op.record.chooses else set()
+    read |= set(registers_in(op.operands[1])) if decodes_block(op) else set()
+    combined = set(_combined(op))
+    return read | combined | (assigned(op) if combined and compares(op) else set())
+
+
+def _combined(op: Op) -> dict[Register, bool]:
+    """Return the predicates that `and` or `or` combines, and with which of its values each one decides."""
+    combined = {}
+    for operand in op.operands[1:] if op.record.decided_by is not None else ():
+        register = operand.operand if isinstance(operand, Negated) else operand
+        if isinstance(register, Register) and register.is_predicate:
+            combined[register] = bool(op.record.decided_by) != isinstance(operand, Negated)
+    return combined
 
 
 def _index_of(registers: Iterable[Register], index: dict[Register, int]) -> int:

@@ -21,6 +21,8 @@ from lanewise.machine.program.ptx_types import TYPE_BITS
 from lanewise.ptx import Immediate
 
 _EVERY_BIT = -1
+#: The bits of a word.
+_WORD = (1 << 32) - 1
 #: An operand, and the mask of its bits that are demanded.
 Demand = tuple[ResolvedOperand, int]
 
@@ -69,13 +71,7 @@ class DemandedBits:
                 (operand, _EVERY_BIT) for operand, is_read in zip(op.operands, reads, strict=True) if is_read
             ]
         result = self._result(op) if op.operands else 0
-        if not result:
-            return []
-        rule = _RULES.get(record.bit_flow, _whole)
-        elements = (element for operand in op.operands for element in elements_of(operand))
-        return (
-            _whole(op) if any(isinstance(element, RegisterPart) for element in elements) else rule(op, result)
-        )
+        return demands_of(op, result) if result else []
 
     def _mask(self, target: ResolvedOperand) -> int:
         if isinstance(target, Sink):
@@ -90,6 +86,18 @@ class DemandedBits:
             return _EVERY_BIT if any(masks[1:]) else masks[0]
         width = _width(op.operands[1]) // len(targets)
         return sum((mask & (1 << width) - 1) << number * width for number, mask in enumerate(masks))
+
+
+def demands_of(op: Op, result: int) -> list[Demand]:
+    """Return the bits of each source that some bits of an instruction's result depend on.
+
+    The instruction is one of each lane alone. The result is a mask; registers of an unpacked vector follow
+    each other in it.
+    """
+    elements = (element for operand in op.operands for element in elements_of(operand))
+    if any(isinstance(element, RegisterPart) for element in elements):
+        return _whole(op)
+    return _RULES.get(op.record.bit_flow, _whole)(op, result)
 
 
 def _width(operand: ResolvedOperand) -> int:
@@ -137,7 +145,7 @@ def _shifted(op: Op, result: int) -> list[Demand]:
     distance, width = _constant(op, 2), TYPE_BITS[op.types[0]]
     if distance is None:
         return _whole(op)
-    distance = min(distance & (1 << 32) - 1, width)
+    distance = min(distance & _WORD, width)
     if op.record.bit_flow is BitFlow.SHIFT_LEFT:
         return [(op.operands[1], (result & (1 << width) - 1) >> distance)]
     moved = (result & (1 << width) - 1) << distance
@@ -145,12 +153,28 @@ def _shifted(op: Op, result: int) -> list[Demand]:
     return [(op.operands[1], moved & (1 << width) - 1 | sign)]
 
 
+def _funneled(op: Op, result: int) -> list[Demand]:
+    """Two words are shifted as one of 64 bits, of which the lower or, by shf.l, the upper half is kept."""
+    count = _constant(op, 3)
+    if count is None:
+        return _whole(op)
+    count = count & 31 if op.has("wrap") else min(count & _WORD, 32)
+    both = (result & _WORD) << (32 - count if op.has("l") else count)
+    return [(op.operands[1], both & _WORD), (op.operands[2], both >> 32)]
+
+
 def _extracted(op: Op, result: int) -> list[Demand]:
     """The field of bfe; above it are zeros or the field's highest bit."""
     position, length = _field(op, 2), _field(op, 3)
-    if position is None or not length or op.types[0].startswith("s"):
+    if position is None or length is None:
         return _whole(op)
-    return [(op.operands[1], (result & (1 << length) - 1) << position)]
+    if not length:
+        return []
+    every = (1 << TYPE_BITS[op.types[0]]) - 1
+    field = (result & (1 << length) - 1) << position & every
+    if op.types[0].startswith("s") and (result & every) >> length:
+        field |= 1 << min(position + length, TYPE_BITS[op.types[0]]) - 1
+    return [(op.operands[1], field)]
 
 
 def _inserted(op: Op, result: int) -> list[Demand]:
@@ -165,14 +189,32 @@ def _inserted(op: Op, result: int) -> list[Demand]:
 def _permuted(op: Op, result: int) -> list[Demand]:
     """Each byte of prmt is one of the eight of both sources, or eight times its highest bit."""
     selector = _constant(op, 3)
-    if selector is None or len(op.modifiers) > 1:
+    if selector is None:
         return _whole(op)
     both = 0
     for number in range(4):
-        choice = selector >> 4 * number & 15
         byte = result >> 8 * number & 255
-        both |= (128 if byte and choice & 8 else byte) << 8 * (choice & 7)
-    return [(op.operands[1], both & (1 << 32) - 1), (op.operands[2], both >> 32)]
+        choice, is_sign = _chosen_byte(op, selector, number)
+        both |= (128 if byte and is_sign else byte) << 8 * choice
+    return [(op.operands[1], both & _WORD), (op.operands[2], both >> 32)]
+
+
+def _chosen_byte(op: Op, selector: int, number: int) -> tuple[int, bool]:
+    """Return which of the eight bytes a byte of prmt's result is, and whether only its highest bit counts."""
+    low = selector & 3
+    modes = {
+        "f4e": low + number,
+        "b4e": low - number & 7,
+        "rc8": low,
+        "ecl": max(low, number),
+        "ecr": min(low, number),
+        "rc16": 2 * (selector & 1) + number % 2,
+    }
+    mode = next((name for name in modes if op.has(name)), None)
+    if mode is not None:
+        return modes[mode], False
+    choice = selector >> 4 * number & 15
+    return choice & 7, choice > 7
 
 
 def _converted(op: Op, result: int) -> list[Demand]:
@@ -193,6 +235,7 @@ _RULES: dict[BitFlow, Callable[[Op, int], list[Demand]]] = {
     BitFlow.MASK: _masked,
     BitFlow.SHIFT_LEFT: _shifted,
     BitFlow.SHIFT_RIGHT: _shifted,
+    BitFlow.FUNNEL: _funneled,
     BitFlow.EXTRACT: _extracted,
     BitFlow.INSERT: _inserted,
     BitFlow.PERMUTE: _permuted,

@@ -3,7 +3,7 @@
 from enum import IntEnum
 from functools import cached_property
 
-from lanewise.machine.analysis.definite_assignment import assigned, needed, passed
+from lanewise.machine.analysis.definite_assignment import assigned, compares, needed, passed
 from lanewise.machine.program.operands import Register, elements_of
 from lanewise.machine.program.ops import Op, Program
 
@@ -48,7 +48,7 @@ class ValueUses:
         while left and use is not Use.COMPUTED:
             register = left.pop()
             for op in self._users.get(register, ()):
-                if register in needed(op):
+                if register in needed(op) or compares(op):
                     stores = op.record.is_plain_store and register in stored_registers(op)
                     use = max(use, Use.COPIED if stores else Use.COMPUTED)
                 elif not op.record.chooses:

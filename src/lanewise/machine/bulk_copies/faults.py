@@ -23,6 +23,7 @@ class Wrong(FaultReason):
     )
     RANK = "the tensor map has {0} dimensions, and the instruction (.1d to .5d) is for another number"
     MODE = "the address is not that of a tensor map of the mode .tile (its field for the mode is {0})"
+    #: `fault_report.py` names the type, the operation, and the types that it reduces.
     TYPE = "elements of the tensor map's type (number {0}) cannot be reduced by this operation"
     MULTICAST = "the mask {0:#x} names a block that is not in the cluster"
     MAP_TYPE = "the tensor map has the unknown element type {0}"

@@ -120,7 +120,9 @@ class CheckedKernel(Compiled):
     @cached_property
     def watched(self) -> npt.NDArray[np.int64]:
         """The site table before anything ran; every launch begins with a copy of it."""
-        rows, self._stored_elements = watched_sites(self.program, self.address_sources, self.arch)
+        rows, self._stored_elements = watched_sites(
+            self.program, self.address_sources, self.value_uses, self.arch
+        )
         return rows
 
     @cached_property

@@ -24,6 +24,7 @@ from lanewise.machine.runtime.fault_report import (
     KEEP_ALIVE,
     NULL_PAGES,
     faulting_access,
+    freed_memory,
     handle_operand,
     title_of,
 )
@@ -189,6 +190,8 @@ def _mend(launch: LaunchState, state: BlockState, op: Op) -> str:
             )
         case FaultKind.OUT_OF_BOUNDS if space == "global" and address < NULL_PAGES:
             return "pass an array where the kernel gets a null pointer, or compare it with null first"
+        case FaultKind.OUT_OF_BOUNDS if space == "global" and freed_memory(launch, address) is not None:
+            return "free the memory after the last launch that uses it has ended"
         case FaultKind.OUT_OF_BOUNDS:
             return f"bound the index of {here}: {spelled('bound', language)}; or make the array larger"
         case FaultKind.MISALIGNED:

@@ -40,7 +40,10 @@ class WatchRecord(RecordLayout):
     failed = field()
     #: A PartialRelease for each of RELEASES_KEPT epochs, by the last bits of the epoch.
     partial_releases = table(lambda: PartialRelease)
-    #: The same for asynchronous operations, a NotedOperation each; 0 if the kernel has none.
+    #: An ObservedWrites for each of OBSERVATIONS_KEPT pairs of a cell and a warp.
+    observed_writes = table(lambda: ObservedWrites)
+    #: A NotedOperation for each of OPERATIONS_KEPT asynchronous operations, by the last bits of the epoch; 0
+    #: if the kernel has none.
     operations = field()
     #: A WarpFence for each of FENCES_KEPT warps.
     fences = field()
@@ -74,14 +77,47 @@ class PartialRelease(RecordLayout):
     seen = per_lane()
 
 
+#: Pairs of a cell and a warp whose observations are kept, a power of two.
+OBSERVATIONS_KEPT = 1024
+
+
+class ObservedWrites(RecordLayout):
+    """The writes of one cell that lanes of one warp have observed by strong reads of it.
+
+    A read observes the write whose value it reads, and by a chain of atomics the writes before that one.
+    """
+
+    #: The address of the cell in its first plane, and the warp, counted over all blocks of the watch.
+    place = field()
+    warp = field()
+    # For each lane: the epochs of the first write of the chain that it has observed, of the last one that it
+    # has waited for, of the last one that it has observed, waiting or not, and of the read. The last writes
+    # are 0 if there is none.
+    first = per_lane()
+    waited_for = per_lane()
+    last = per_lane()
+    read = per_lane()
+
+
 #: The most elements that a load has.
 MOST_ELEMENTS = 16
+
+
+class RegisterValue(RecordLayout):
+    """What is known of the value of a tracked register in a warp."""
+
+    #: The lanes in which it has a value.
+    lanes = field(4)
+    # The row of the first instruction that computed without a value, and the index of the register that had
+    # none, both one more; 0 if nothing was computed and the register itself is to be named.
+    row = field(4)
+    register = field(4)
 
 
 class BlockWatch(RecordLayout):
     """The state that a watch keeps for one thread block while it runs."""
 
-    #: For each warp and each doubtful register: the lanes that have assigned it.
+    #: For each warp and each doubtful register, a RegisterValue.
     assigned = field()
     #: For each basic block: how often it ran, and with how many lanes in all.
     runs = field()
@@ -93,6 +129,8 @@ class BlockWatch(RecordLayout):
     #: last one stands for the load: lanes for which nothing was written, nor beside it in a structure. Of a
     #: load from tensor memory the first one stands for all.
     unwritten_lanes = field(4, MOST_ELEMENTS + 1)
+    #: The lanes in which the last comparison is combined with a predicate that has no value.
+    undecided = field()
     #: The row of the last instruction that left a lane without a value: a shuffle, a load from local memory.
     undelivered_by = field()
     # By warp: the epoch in which lanes first learnt that cluster launch control has no block left for them,
@@ -199,11 +237,12 @@ class WarpClock(RecordLayout):
     published_whole = field()
     #: The epoch of the warp's last turn.
     last = field()
-    # The epochs of the last synchronisation of all lanes, of some lanes, and of the last instruction at which
-    # all lanes met without an order of their accesses.
+    # The epochs of the last synchronisation of all lanes, of some lanes, and of the last instructions at
+    # which all lanes, and some lanes, met without an order of their accesses.
     synced = field()
     partly_synced = field()
     converged = field()
+    partly_met = field()
     # Lanes that others of the warp wait for, at a barrier or by a mask; whether they accessed memory then.
     partial = field()
     awaited = field()
@@ -225,8 +264,8 @@ class WarpClock(RecordLayout):
     #: What the warp knew before of the warp that released: lanes that did not acquire still know that.
     known_before = field(4, LEARNT_LENGTH)
     learnt_count = field()
-    #: Whether all lanes have met, without an order, since one of them acquired something.
-    met_after_acquire = field()
+    #: The lanes that have met one of these learners since, without an order.
+    met_learners = field(4, LEARNT_LENGTH)
     shared_known = field()
     global_known = field()
     # The last release of the warp's own that came back to it by way of others: what its lanes did before is
@@ -276,6 +315,8 @@ class LaneClocks(RecordLayout):
 
     #: For each lane: the epochs up to which the accesses of every lane happened before its own.
     seen = per_lane(4, LANES)
+    #: The same, as lanes know that have met at a shuffle or a vote, without an order of their accesses.
+    met = per_lane(4, LANES)
     #: The epochs up to which a lane's asynchronous copies are complete, as the lane and as other lanes know.
     copied = per_lane()
     copied_for_all = per_lane()
@@ -309,15 +350,19 @@ class ShadowPlane(IntEnum):
     PUBLICATION = 8
     #: Of an mbarrier: the warps of the block that have arrived in a phase, as bits.
     PUBLISHERS = 9
+    # If the last write is strong: the epoch of the first write of the chain of atomics that it belongs to,
+    # and the word that the last write has replaced.
+    CHAIN_BEGIN = 10
+    REPLACED_WORD = 11
     # Of shared memory: the first epoch in which the cell was read after its last write, and the warps of the
     # block that have read it since, as bits.
-    FIRST_READ = 10
-    READ_WARPS = 11
+    FIRST_READ = 12
+    READ_WARPS = 13
     # The last asynchronous read, and the last one by another warpgroup or warp.
-    ASYNC_READ_EPOCH = 12
-    ASYNC_READER = 13
-    ASYNC_EARLIER_EPOCH = 14
-    ASYNC_EARLIER_READER = 15
+    ASYNC_READ_EPOCH = 14
+    ASYNC_READER = 15
+    ASYNC_EARLIER_EPOCH = 16
+    ASYNC_EARLIER_READER = 17
 
 
 #: An epoch with this bit: an asynchronous copy that was not yet waited for when it was noted.
@@ -350,6 +395,8 @@ VOLATILE = 1 << 9
 ATOMIC = 1 << 10
 #: A read by ld.global.nc, of memory that must not be written while the kernel runs.
 CONSTANT_READ = 1 << 11
+#: Beside an access in one word that is reported: a strong read has observed it, perhaps without waiting.
+OBSERVED = 1 << 33
 #: An asynchronous operation, which accesses memory by the asynchronous proxy.
 ASYNC_PROXY = 1 << 12
 SITE_SHIFT = 13
@@ -435,6 +482,12 @@ class SiteRow(RecordLayout):
     dropped_bytes = field()
     copied_bytes = field()
     padded_block = field()
+    # Of a strong read: a Decision about its value, what the value is compared with (a register's offset, -1:
+    # none, or a constant), and the bit that is flipped before.
+    decision = field()
+    decision_base = field()
+    decision_constant = field()
+    flipped_bit = field()
     #: Of a load: the lanes of each warp that can observe what it gives them; 0 if all can.
     observing = numbers(4)
     #: How often each kind of suspicion came up, and how often to report it.

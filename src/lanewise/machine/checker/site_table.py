@@ -13,7 +13,9 @@ from lanewise.machine.analysis.cas_loops import guessing_loads
 from lanewise.machine.analysis.phase_tests import unheeded_tests
 from lanewise.machine.analysis.pointer_provenance import DESCRIPTOR_SHIFT, AddressSources
 from lanewise.machine.analysis.register_pool import registers_at_launch
+from lanewise.machine.analysis.value_uses import Use, ValueUses
 from lanewise.machine.checker.allocations.padding import padded_block
+from lanewise.machine.checker.deciding_values import Comparison, DecidingValues
 from lanewise.machine.checker.records import (
     MOST_BOUNDED,
     MOST_NUMBERS,
@@ -101,19 +103,22 @@ def fresh_table(watched: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], 
 
 
 def watched_sites(
-    program: Program, sources: AddressSources, arch: str
+    program: Program, sources: AddressSources, uses: ValueUses, arch: str
 ) -> tuple[npt.NDArray[np.int64], list[npt.NDArray[np.int64]]]:
     """Return the site table before anything ran, and the lists of stored elements that its rows point to.
 
-    `sources` says which variables addresses lead into.
+    `sources` says which variables addresses lead into, `uses` what becomes of values that are read.
     """
     rows = np.zeros((len(program.sites) * MOST_ROWS + 1, SiteRow.BYTES // 8), np.int64)
     rows[:, SiteRow.limits // 8 :] = PATIENCE
     guessing, unheeded = guessing_loads(program), unheeded_tests(program)
-    registers = registers_at_launch(program, arch)
+    registers, values = registers_at_launch(program, arch), DecidingValues(program)
     elements: list[npt.NDArray[np.int64]] = []
     for op in program.sites:
         site_rows = _rows(op, program, arch, sources)
+        for row in site_rows:
+            if _is_strong_read(row) and _uses_value(op, uses):
+                row |= _decision(values.comparison(op))
         if op in guessing:
             for row in site_rows:
                 row[SiteRow.flags] |= Flag.STRONG_ACCESS
@@ -351,6 +356,29 @@ def _leaves_value(op: Op) -> bool:
         return bool(op.operands[2] == op.operands[3])
     zero = isinstance(op.operands[-1], Immediate) and op.operands[-1].bits == 0
     return zero and (op.has("add") or op.has("or") or op.has("xor"))
+
+
+def _is_strong_read(row: Row) -> bool:
+    """Return whether a row is of an access that reads a word by a strong operation."""
+    strong = Flag.READS | Flag.STRONG_ACCESS
+    return row.get(SiteRow.flags, 0) & (strong | Flag.PHASES) == strong and SiteRow.access_size in row
+
+
+def _uses_value(op: Op, uses: ValueUses) -> bool:
+    """Return whether the kernel uses a value that an instruction reads.
+
+    A thread that does not look at the value of an atomic goes on without having observed another one before.
+    """
+    values = enumerate(elements_of(op.operands[0]))
+    return any(isinstance(value, Register) and uses.of(op, number) > Use.DROPPED for number, value in values)
+
+
+def _decision(comparison: Comparison) -> Row:
+    """Return how the value of a strong read is compared, as fields of a row."""
+    row = {SiteRow.decision: int(comparison.decision), SiteRow.flipped_bit: comparison.flipped_bit}
+    if comparison.operand is None:
+        return row
+    return row | _operand(comparison.operand, SiteRow.decision_base, SiteRow.decision_constant)
 
 
 def _access(op: Op, located: LocatedAccess, program: Program, arch: str) -> Row:

@@ -37,11 +37,14 @@ from lanewise.machine.checker.watch_code.registers import (
     check_values_where,
     choose_value,
     clear_values,
+    combine_values,
+    let_comparison_decide,
     note_decoded,
     note_loaded,
     note_shuffled,
     note_values,
     set_registers,
+    settle_values,
     touch_registers,
 )
 from lanewise.machine.checker.watch_code.tensor.cells import (
@@ -145,8 +148,8 @@ class CheckerSteps:
         """Return the steps before an instruction: its values, order and accesses, the lanes it waits for."""
         record, first = op.record, MOST_ROWS * op.site
         steps = self._values(data, op)
-        if record.level is Level.LANE:
-            return steps
+        if record.level is Level.LANE:  # it may write its own guard, and the predicates that it reads
+            return steps + self._assigned(data, op)
         if has_order_row(op):
             kind = order_kind(op)
             if kind.in_vector_clocks:
@@ -189,7 +192,9 @@ class CheckerSteps:
 
     def after(self, data: ir.Module, op: Op) -> list[Word]:
         """Return the steps after an instruction: which tracked registers have a value now."""
-        steps = self._assigned(data, op) + self._touched(data, self.warpgroups.after.get(key_of(op)))
+        is_of_lane = op.record.level is Level.LANE
+        steps = self._settled(data, op) if is_of_lane else self._assigned(data, op)
+        steps += self._touched(data, self.warpgroups.after.get(key_of(op)))
         if op.record.decodes_answer and op.has("is_canceled"):
             for response in registers_in(op.operands[1]):  # a constant has none
                 steps += _step(data, "check_answer", [MOST_ROWS * op.site, response.offset], op)
@@ -202,14 +207,15 @@ class CheckerSteps:
             steps: list[Word] = []
             for target, source in moves:
                 sources = [1, source] if source >= 0 else [0]
-                steps += self._track(data, note_values, [1, target, *sources], op)
+                steps += self._track(data, note_values, [0, 1, target, *sources], op)
             return steps
         made = self.plan.assignments.get(key_of(op))
         if made is None:
             return []
         row, targets = MOST_ROWS * op.site, [len(made.targets), *made.targets]
         if made.choice is not None:
-            return self._track(data, choose_value, [*made.targets, *made.choice], op)
+            first, second, chosen = made.choice
+            return self._track(data, choose_value, [*made.targets, first, second, *chosen[:2]], op)
         if made.shuffled is not None:
             return self._track(data, note_shuffled, [row, made.shuffled, *targets], op)
         if made.loaded is not None:
@@ -217,7 +223,22 @@ class CheckerSteps:
             return self._track(data, note_loaded, [row, len(made.targets), *pairs], op)
         if made.answer is not None:
             return self._track(data, note_decoded, [row, made.answer, *targets], op)
-        return self._track(data, note_values, [*targets, len(made.sources), *made.sources], op)
+        reader, sources = row + 1 if made.computes else 0, [len(made.sources), *made.sources]
+        if not made.combined:
+            return self._track(data, note_values, [reader, *targets, *sources], op)
+        combined = [int(number) for predicate in made.combined for number in predicate]
+        operands = [reader, *targets, *sources, len(made.combined), *combined]
+        steps = self._track(data, let_comparison_decide, combined, op) if made.settled else []
+        return steps + self._track(data, combine_values, operands, op)
+
+    def _settled(self, data: ir.Module, op: Op) -> list[Word]:
+        """Return the step after a comparison with a predicate that may have had no value."""
+        made = self.plan.assignments.get(key_of(op))
+        if made is None or not made.settled:
+            return []
+        operands = [int(made.decided_by), len(made.sources), *made.sources]
+        targets = [number for target in made.settled for number in target]
+        return self._track(data, settle_values, [*operands, len(made.settled), *targets], None)
 
     def at_end(self, data: ir.Module, block: BasicBlock, guarded: Op | None = None) -> list[Word]:
         """Return the steps where a basic block ends: branches and barriers."""
@@ -488,8 +509,8 @@ _ASYNC_STEPS: dict[str, StepWriter] = {
 }
 #: The functions that track values of registers.
 _TRACKING: tuple[ListedFunction, ...] = (
-    clear_values, check_value, check_values_where, note_values, choose_value, note_shuffled, note_loaded,
-    note_decoded,
+    clear_values, check_value, check_values_where, note_values, choose_value, combine_values,
+    let_comparison_decide, settle_values, note_shuffled, note_loaded, note_decoded,
 )  # fmt: skip
 _STEPS: dict[str, StepWriter] = {_listed(function): reads_operands(function) for function in _TRACKING} | {
     "check_access": _access,

@@ -22,6 +22,7 @@ from lanewise.machine.checker.access_descriptions import (
 from lanewise.machine.checker.allocations.pointer_bounds import view_name
 from lanewise.machine.checker.mends import Language, Place, Race, Reach
 from lanewise.machine.checker.proxy_records import AsyncKind, BarrierUse, TensorOperand
+from lanewise.machine.checker.records import OBSERVED
 from lanewise.machine.checker.site_table import by_async_proxy
 from lanewise.machine.checker.suspicions import TENSOR_COMPLETE, Suspicion
 from lanewise.machine.program.instruction_record import MemoryAccess, Proxy, Waits
@@ -100,6 +101,8 @@ class Facts:
     #: Masks of lanes that are elsewhere and of those that have exited, at a barrier.
     absent: int = 0
     gone: int = 0
+    #: Of a register without a value: the instruction that needs it, or what was computed from it.
+    needing: Place | None = None
 
     __iter__ = None  # names, not numbers, are its items
 
@@ -204,6 +207,13 @@ class Facts:
         return ": the compiler wrote a NaN in its place" if is_folded else ""
 
     @property
+    def needed_by(self) -> str:
+        """Another line, which needs what was computed without a value, as the end of a sentence."""
+        if self.needing is None or self.needing.is_on_line_of(self.here_place):
+            return ""
+        return f"; {self.needing.named(self.here_place)} depends on it"
+
+    @property
     def _is_from_lanes(self) -> bool:
         """Whether the other instruction loads lanes of tensor memory."""
         return self.other is not None and self.other.place.op.record.touches_tensor_memory
@@ -291,6 +301,22 @@ class Facts:
 
     @property
     def weak_reason(self) -> str:
+        """Whether the memory model orders two accesses that GPUs do in order, and why not."""
+        if self._is_observed:
+            return (
+                "the two accesses are ordered only if the thread goes on because of the value that it has "
+                "read here before: a strong read has observed that write, and it is not known whether the "
+                "thread has waited for it"
+            )
+        return f"nothing orders the two accesses. {self._no_order_reason}"
+
+    @property
+    def _is_observed(self) -> bool:
+        """Whether a strong read has observed the other access, perhaps without having waited for it."""
+        return bool(self.numbers.get("who", 0) & OBSERVED)
+
+    @property
+    def _no_order_reason(self) -> str:
         """Why two accesses are ordered on GPUs, but not by the memory model."""
         if self.other is not None and self.other.reach <= Reach.WARP:
             return "The lanes of the warp only meet here, for example at a shuffle, and do not synchronise"
@@ -304,6 +330,8 @@ class Facts:
     @property
     def weak_order(self) -> str:
         """What makes two accesses ordered by the memory model."""
+        if self._is_observed:
+            return f"make the access of {self.here} strong, too: atomic, or volatile"
         if self.other is not None and self.other.reach <= Reach.WARP:
             return self.order
         if self._mixed is not None:

@@ -93,17 +93,16 @@ class Suspicion(IntEnum):
         "accesses",
         "{order}",
     )  # fmt: skip
-    # Ordered, but only because lanes met or because a read without a fence saw a flag.
+    # Ordered, but only because lanes met, because a read without a fence saw a flag, or because a strong read
+    # observed a write that its thread has perhaps not waited for.
     WEAKLY_AFTER_WRITE = (
         "race", ADVICE, Subject.TWO_ACCESSES, _BOTH,
-        "{access}: the same bytes were written before, and by the PTX memory model nothing orders the two "
-        "accesses. {weak_reason}",
+        "{access}: the same bytes were written before, and by the PTX memory model {weak_reason}",
         "{weak_order}",
     )  # fmt: skip
     WEAKLY_AFTER_READ = (
         "race", ADVICE, Subject.TWO_ACCESSES, _BOTH,
-        "{access}: the same bytes were read before, and by the PTX memory model nothing orders the two "
-        "accesses. {weak_reason}",
+        "{access}: the same bytes were read before, and by the PTX memory model {weak_reason}",
         "{weak_order}",
     )  # fmt: skip
     SAME_ADDRESS = (
@@ -128,8 +127,8 @@ class Suspicion(IntEnum):
         "{initialise}",
     )  # fmt: skip
     NO_VALUE = (
-        "uninitialised", ERROR, Subject.REGISTER, "lane register undelivered _",
-        "the register {register_name} has no value{folded}",
+        "uninitialised", ERROR, Subject.REGISTER, "lane register undelivered computed",
+        "the register {register_name} has no value{folded}{needed_by}",
         "{give_value}",
     )  # fmt: skip
     HEAP_UNINITIALISED = (

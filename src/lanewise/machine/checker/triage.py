@@ -150,7 +150,8 @@ class Triage:
             self._at_barrier(kind, state, warp, row, numbers)
             return
         launch, lane, address = self.launch, numbers["lane"], numbers.get("address", 0)
-        op = launch.compiled.program.sites[row // MOST_ROWS]
+        needing = launch.compiled.program.sites[row // MOST_ROWS]
+        op = self._lacking(needing, numbers)
         access = access_of(op, row)
         is_delivered = self._is_delivered(kind, op, numbers)
         if self._needs_no_value(kind, op, row, numbers) or (is_delivered and op.has("dealloc")):
@@ -198,6 +199,7 @@ class Triage:
             self._operation(numbers["epoch"]) if kind.subject is Subject.TWO_ACCESSES else None,
             int(self.rows[row, SiteRow.alignment // 8]),
             space == "shared" and (address ^ state[BlockRecord.shared_first]) >> abi.RANK_SHIFT != 0,
+            needing=Place(needing, source_of(launch, needing)),
         )
         of_tcgen05 = kind in _DESCRIPTORS and op.record.touches_tensor_memory
         title, message = "tensor memory" if of_tcgen05 else kind.kind, facts.message()
@@ -214,6 +216,11 @@ class Triage:
             races=(facts.race,) if "{order}" in kind.mend else (),
         )
         self.add(self._read_too_early(finding, facts), (row, kind))
+
+    def _lacking(self, op: Op, numbers: dict[str, int]) -> Op:
+        """Return the first instruction that lacked the value that another one needs, or that one itself."""
+        computed = numbers.get("computed")  # its row, and one more
+        return self.launch.compiled.program.sites[(computed - 1) // MOST_ROWS] if computed else op
 
     def _read_too_early(self, finding: Finding, facts: Facts) -> Finding:
         """Return an unordered write of tensor memory that was read before without a value as that read."""

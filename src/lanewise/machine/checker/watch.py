@@ -34,12 +34,15 @@ from lanewise.machine.checker.proxy_records import (
     WarpFence,
 )
 from lanewise.machine.checker.records import (
+    OBSERVATIONS_KEPT,
     RELEASES_KEPT,
     AllocationShadow,
     BlockWatch,
     Flag,
     LaneClocks,
+    ObservedWrites,
     PartialRelease,
+    RegisterValue,
     ShadowPlane,
     SiteRow,
     WarpClock,
@@ -93,6 +96,7 @@ class Watch:
         self.log = SHADOWS.take_log(epochs)
         self.begun = np.zeros(shape.blocks + 1, np.uint32)
         self.partial_releases = zeroed_bytes(RELEASES_KEPT * PartialRelease.BYTES)
+        self.observed_writes = zeroed_bytes(OBSERVATIONS_KEPT * ObservedWrites.BYTES)
         self.operations = zeroed_bytes(OPERATIONS_KEPT * NotedOperation.BYTES * kernel.follows_async)
         self.fences = zeroed_bytes(FENCES_KEPT * WarpFence.BYTES * kernel.follows_async)
         self.record = zeroed_bytes(WatchRecord.BYTES).view(np.int64)
@@ -143,6 +147,7 @@ class Watch:
             (WatchRecord.callback, self.triage.address),
             (WatchRecord.begun, address(self.begun)),
             (WatchRecord.partial_releases, address(self.partial_releases)),
+            (WatchRecord.observed_writes, address(self.observed_writes)),
             (WatchRecord.operations, address(self.operations) if kernel.follows_async else 0),
             (WatchRecord.fences, address(self.fences) if kernel.follows_async else 0),
             (WatchRecord.extents, address(self.extents)),
@@ -206,7 +211,7 @@ class Watch:
         local_bytes = abi.aligned(kernel.launch_info.local_bytes, 4)
         #: The bytes of the arrays that it points to.
         sizes = {
-            BlockWatch.assigned: 4 * warps * len(kernel.plan.registers) + 8,
+            BlockWatch.assigned: RegisterValue.BYTES * warps * len(kernel.plan.registers) + 8,
             BlockWatch.clocks: warps * WarpClock.BYTES,
             BlockWatch.barriers: abi.BARRIERS * WarpClock.BYTES,
             BlockWatch.lane_clocks: warps * LaneClocks.BYTES,

@@ -261,6 +261,8 @@ class BitFlow(Enum):
     #: A bit further down or up, by a constant.
     SHIFT_LEFT = auto()
     SHIFT_RIGHT = auto()
+    #: Two sources are shifted as one, by a constant.
+    FUNNEL = auto()
     #: A field of bits is taken from the source, or put into it.
     EXTRACT = auto()
     INSERT = auto()
@@ -333,6 +335,8 @@ class InstructionRecord:
     needs_values: bool = False
     #: Whether two equal sources give zero, whatever they hold.
     cancels_equal_sources: bool = False
+    #: Of logic of predicates: the value of one of them that decides on the result, whatever the others are.
+    decided_by: bool | None = None
     #: Whether all lanes of a warp have to be at a barrier together.
     whole_warps: bool = False
     #: Whether it only takes the result of an instruction that was counted before.

@@ -153,7 +153,9 @@ ARITHMETIC = (
         "lg2 sin cos", 1, "approximate:approximate", types="f32", needs_values=True, approximate=True,
         length=LONG,
     ),
-    *lane("setp", 2, "compare:setp", types=f"{WORDS} {NUMBERS} {HALVES}", most=3, needs_values=True),
+    *lane("setp", 2, "compare:setp", types=f"{WORDS} {NUMBERS} {HALVES}", most=3),
+    *lane("setp.and", 2, "compare:setp", types=f"{WORDS} {NUMBERS} {HALVES}", most=3, decided_by=False),
+    *lane("setp.or", 2, "compare:setp", types=f"{WORDS} {NUMBERS} {HALVES}", most=3, decided_by=True),
     *lane(
         "set", 2, "compare:set_", types=f"{WORDS} {NUMBERS} {HALVES}", mixes_types=True, most=3,
         needs_values=True,
@@ -184,9 +186,13 @@ ARITHMETIC = (
 
 BITS = (
     *lane(
-        "and", 2, "bits:logic", types=f"pred {WORDS}", address_flow=AddressFlow.MASK, bit_flow=BitFlow.MASK
+        "and", 2, "bits:logic", types=f"pred {WORDS}", address_flow=AddressFlow.MASK, bit_flow=BitFlow.MASK,
+        decided_by=False,
     ),
-    *lane("or", 2, "bits:logic", types=f"pred {WORDS}", address_flow=SUM, bit_flow=BitFlow.BITWISE),
+    *lane(
+        "or", 2, "bits:logic", types=f"pred {WORDS}", address_flow=SUM, bit_flow=BitFlow.BITWISE,
+        decided_by=True,
+    ),
     *lane(
         "xor", 2, "bits:logic", types=f"pred {WORDS}", address_flow=SUM, bit_flow=BitFlow.BITWISE,
         cancels_equal_sources=True,
@@ -201,7 +207,7 @@ BITS = (
         "shr", 2, "bits:shift", types=f"{WORDS} {INTEGERS}", address_flow=AddressFlow.SHIFT_RIGHT,
         bit_flow=BitFlow.SHIFT_RIGHT,
     ),
-    *lane("shf", 3, "bits:funnel", types="b32"),
+    *lane("shf", 3, "bits:funnel", types="b32", bit_flow=BitFlow.FUNNEL),
     *lane(
         "bfe", 3, "bits:extract", types="s32 s64 u32 u64", length=LONG, address_flow=AddressFlow.BIT_FIELD,
         bit_flow=BitFlow.EXTRACT,

@@ -2,14 +2,18 @@
 
 import numpy as np
 
+from lanewise.isa.tensor_map_fields import EVERY_TYPE
 from lanewise.machine import abi
 from lanewise.machine.abi import BlockRecord, FaultKind, LaunchRecord
+from lanewise.machine.bulk_copies.bulk_copy import operation_of
 from lanewise.machine.bulk_copies.faults import Wrong as WrongCopy
+from lanewise.machine.bulk_copies.tensor_copy import REDUCED_TYPES
 from lanewise.machine.program.instruction_record import Proxy, Role
 from lanewise.machine.program.memory_accesses import LocatedAccess, accesses
 from lanewise.machine.program.operands import MemoryOperand, Register, ResolvedOperand, Symbol, TexelOperand
 from lanewise.machine.program.ops import Op
 from lanewise.machine.program.source_lines import source_line
+from lanewise.machine.runtime.address_book import AddressedMemory
 from lanewise.machine.runtime.state import BlockState, LaunchState
 from lanewise.machine.tensor_core.tcgen05_faults import sentence as product_sentence
 from lanewise.machine.tensor_memory.faults import sentence as tensor_sentence
@@ -56,6 +60,13 @@ def thread_of(launch: LaunchState, state: BlockState, warp: int, lane: int) -> s
     return f"by thread {launch.thread_at(warp, lane)} in block {state.ctaid}"
 
 
+def freed_memory(launch: LaunchState, address: int) -> AddressedMemory | None:
+    """Return the memory that was at an address of global memory and was freed; None if there was none."""
+    collected = launch.book.collected_at(address)
+    is_taken = any(address in allocation for allocation in launch.allocations)
+    return collected if not is_taken else None
+
+
 def _describe_address(launch: LaunchState, address: int, space: str) -> str:
     """Return an address with the allocation that it lies in or next to."""
     if space == "shared" or 0 <= address - abi.SHARED_WINDOW < abi.WINDOW_BYTES:
@@ -78,8 +89,8 @@ def _describe_address(launch: LaunchState, address: int, space: str) -> str:
         what = "a null pointer" if address == 0 else f"{address} bytes past a null pointer"
         heap = ", or malloc found no memory" if launch.compiled.launch_info.uses_heap else ""
         return f"address {address:#x} is {what}: None or 0 was passed, or nothing gave it a value{heap}"
-    collected = launch.book.collected_at(address)
-    if collected is not None and not any(address in allocation for allocation in launch.allocations):
+    collected = freed_memory(launch, address)
+    if collected is not None:
         where = f"byte {address - collected.first} of {collected.title}, which was freed"
         return f"address {address:#x} is {where}: keep the array for as long as kernels use its address"
     if not launch.allocations:
@@ -199,13 +210,24 @@ def describe(launch: LaunchState, state: BlockState) -> tuple[str, int]:
     if kind in (*abi.ADDRESS_FAULTS, FaultKind.MBARRIER):
         lines.append(f"    {_describe_address(launch, address, space)}")
     sentences = {
-        FaultKind.BULK_COPY: lambda why, number: WrongCopy.numbered(why).sentence(number),
+        FaultKind.BULK_COPY: lambda why, number: _copy_reason(op, why, number),
         FaultKind.TENSOR_MEMORY: tensor_sentence,
         FaultKind.TENSOR_PRODUCT: product_sentence,
     }
     if kind in sentences:
         lines.append(f"    {sentences[kind](size, address)}")
     return "\n".join(lines), op.line
+
+
+def _copy_reason(op: Op, why: int, number: int) -> str:
+    """Return what is wrong with a bulk copy or a tensor copy."""
+    reason = WrongCopy.numbered(why)
+    if reason is not WrongCopy.TYPE:
+        return reason.sentence(number)
+    operation = operation_of(op)
+    name = next((kind.name for kind in EVERY_TYPE.values() if kind.code == number), f"number {number}")
+    allowed = ", ".join(f".{fmt}" for fmt in REDUCED_TYPES[operation])
+    return f".{operation} cannot reduce elements of the tensor map's type .{name}; it can reduce {allowed}"
 
 
 def _divergence_reason(launch: LaunchState) -> str:

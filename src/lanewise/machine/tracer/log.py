@@ -3,6 +3,7 @@
 `records.py` explains its format. Values are copied out of the log by the offsets that a point gives.
 """
 
+import builtins
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -164,6 +165,14 @@ class Log:
         joined = MemoryWrites(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
         order = np.lexsort((joined.row, joined.entry))
         return MemoryWrites._make(column[order] for column in joined)
+
+    def written(self, write: int, address: int, size: int) -> builtins.bytes:
+        """Return bytes that a write, by its number, has put at an address; none if they were not kept."""
+        start = int(self.writes.offset[write])
+        if start == NOT_KEPT:
+            return b""
+        start += address - int(self.writes.address[write])
+        return self.memory[start : start + size].tobytes()
 
     @cached_property
     def _async_writes(self) -> tuple[Numbers, Numbers]:

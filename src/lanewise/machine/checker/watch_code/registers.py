@@ -7,14 +7,14 @@ A block has as many registers as its threads began with. A warpgroup that takes 
 others have given some up; so what the warps have at last must fit.
 """
 
-from lanewise.jit.lane_functions import address_of, lowest_bit, mask_of
+from lanewise.jit.lane_functions import address_of, choose, lanes_in, lowest_bit, mask_of
 from lanewise.jit.record_layout import RecordLayout, field
 from lanewise.jit.restricted_python import compiled, inlined
 from lanewise.machine.abi import BlockRecord, WarpFrame
 from lanewise.machine.analysis.register_pool import IGNORED, STEP
 from lanewise.machine.analysis.warpgroup_registers import Touch
 from lanewise.machine.checker.proxy_records import AsyncClock, RegisterState
-from lanewise.machine.checker.records import BlockWatch, OrderKind
+from lanewise.machine.checker.records import BlockWatch, OrderKind, RegisterValue
 from lanewise.machine.checker.suspicions import Suspicion
 from lanewise.machine.checker.watch_code.clocks.clusters import lanes_with_block
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
@@ -35,33 +35,58 @@ class StepOperands(RecordLayout):
     numbers = field(8, 2)
 
 
-class AssignedLanes(RecordLayout):
-    """For each register that is tracked, the lanes that have assigned it."""
-
-    lanes = field(4, 2)
-
-
 # values -----------------------------------------------------------------------------------------------------
 
 
 @inlined
-def values_of(frame: WarpFrame, operands: StepOperands) -> AssignedLanes:
-    """Return the lanes of a warp that have assigned each register."""
-    return AssignedLanes.at(watch_of(frame.block).assigned + frame.index * operands.numbers[0] * 4)
+def value_of(frame: WarpFrame, operands: StepOperands, register: int) -> RegisterValue:
+    """Return what is known of the value of a register in a warp."""
+    number = frame.index * operands.numbers[0] + register
+    return RegisterValue.at(watch_of(frame.block).assigned + number * RegisterValue.BYTES)
 
 
 @inlined
-def assign(values: AssignedLanes, register: int, active: int, held: int) -> None:
-    """Let a register have a value in those of the active lanes that hold one, and in no other of these."""
-    values.lanes[register] = (values.lanes[register] & ~active) | (held & active)
-
-
-@inlined
-def lanes_with_value(values: AssignedLanes, register: int) -> int:
+def lanes_with_value(frame: WarpFrame, operands: StepOperands, register: int) -> int:
     """Return the lanes in which a register has a value: in all, if it is -1."""
     if register < 0:
         return EVERY_LANE
-    return values.lanes[register]
+    return value_of(frame, operands, register).lanes
+
+
+@inlined
+def assign(value: RegisterValue, active: int, held: int) -> None:
+    """Let a register have a value in those of the active lanes that hold one, and in no other of these."""
+    value.lanes = (value.lanes & ~active) | (held & active)
+
+
+@inlined
+def assign_from(
+    frame: WarpFrame, operands: StepOperands, target: int, active: int, held: int, lacking: int, row: int
+) -> None:
+    """Assign, and note for want of which register's value the others of the active lanes have none.
+
+    The row is one more than that of an instruction that computes, and 0 if it is none.
+    """
+    value = value_of(frame, operands, target)
+    assign(value, active, held)
+    if active & ~held == 0:
+        return
+    source = value_of(frame, operands, lacking)
+    if (source.row == 0) & (row != 0):
+        value.register = lacking + 1
+        value.row = row
+    else:
+        value.register = source.register
+        value.row = source.row
+
+
+@inlined
+def assign_delivered(frame: WarpFrame, operands: StepOperands, target: int, active: int, held: int) -> None:
+    """Assign what was not computed: a finding names the target itself."""
+    value = value_of(frame, operands, target)
+    assign(value, active, held)
+    if active & ~held != 0:
+        value.row = 0
 
 
 @inlined
@@ -71,27 +96,29 @@ def lanes_where(frame: WarpFrame, predicate: int) -> int:
 
 
 @inlined
-def report_without_value(frame: WarpFrame, row: int, lanes: int, register: int) -> None:
-    """Report lanes that use an unassigned register."""
-    origin = watch_of(frame.block).undelivered_by
-    suspect(Suspicion.NO_VALUE, frame, row, lowest_bit(lanes), register, origin, 0)
+def report_without_value(
+    frame: WarpFrame, operands: StepOperands, row: int, lanes: int, register: int
+) -> None:
+    """Report lanes that use a register without a value, or the one that it was first computed from."""
+    origin, value = watch_of(frame.block).undelivered_by, value_of(frame, operands, register)
+    first = register if value.row == 0 else value.register - 1
+    suspect(Suspicion.NO_VALUE, frame, row, lowest_bit(lanes), first, origin, value.row)
 
 
 @compiled()
 def clear_values(frame: WarpFrame, active: int, operands: StepOperands) -> None:
     """A function begins: registers have no value. Operands: their count, and they."""
-    values = values_of(frame, operands)
     for number in range(operands.numbers[1]):
-        assign(values, operands.numbers[2 + number], active, 0)
+        assign_delivered(frame, operands, operands.numbers[2 + number], active, 0)
 
 
 @compiled()
 def check_value(frame: WarpFrame, active: int, operands: StepOperands) -> None:
     """Lanes are about to use a register. Operands: row, register."""
     register = operands.numbers[2]
-    missing = active & ~values_of(frame, operands).lanes[register]
+    missing = active & ~value_of(frame, operands, register).lanes
     if missing != 0:
-        report_without_value(frame, operands.numbers[1], missing, register)
+        report_without_value(frame, operands, operands.numbers[1], missing, register)
 
 
 @compiled()
@@ -101,35 +128,101 @@ def check_values_where(frame: WarpFrame, active: int, operands: StepOperands) ->
     Operands: row, the predicate's offset, the count of registers, and they.
     """
     lanes = active & lanes_where(frame, operands.numbers[2])
-    values = values_of(frame, operands)
     if lanes == 0:
         return
     for number in range(operands.numbers[3]):
         register = operands.numbers[4 + number]
-        missing = lanes & ~values.lanes[register]
+        missing = lanes & ~value_of(frame, operands, register).lanes
         if missing != 0:
-            report_without_value(frame, operands.numbers[1], missing, register)
+            report_without_value(frame, operands, operands.numbers[1], missing, register)
             return
 
 
 @compiled()
 def note_values(frame: WarpFrame, active: int, operands: StepOperands) -> None:
-    """Targets have a value if sources do. Operands: targets and sources, each with their count."""
-    values, count = values_of(frame, operands), operands.numbers[1]
-    held = active
-    for number in range(operands.numbers[2 + count]):
-        held &= values.lanes[operands.numbers[3 + count + number]]
+    """Targets have a value if sources do. Operands: row, targets and sources, each with their count."""
+    count, held, lacking = operands.numbers[2], active, -1
+    for number in range(operands.numbers[3 + count]):
+        register = operands.numbers[4 + count + number]
+        held &= value_of(frame, operands, register).lanes
+        if (lacking < 0) & (held != active):
+            lacking = register
     for number in range(count):
-        assign(values, operands.numbers[2 + number], active, held)
+        assign_from(frame, operands, operands.numbers[3 + number], active, held, lacking, operands.numbers[1])
 
 
 @compiled()
 def choose_value(frame: WarpFrame, active: int, operands: StepOperands) -> None:
-    """A predicate chooses one of two sources. Operands: target, both sources, the predicate's offset."""
-    values, holds = values_of(frame, operands), lanes_where(frame, operands.numbers[4])
-    first = lanes_with_value(values, operands.numbers[2])
-    second = lanes_with_value(values, operands.numbers[3])
-    assign(values, operands.numbers[1], active, (holds & first) | (~holds & second))
+    """A predicate chooses one of two sources. Operands: target, both sources, the predicate, its offset."""
+    first, second, predicate = operands.numbers[2], operands.numbers[3], operands.numbers[4]
+    holds, known = lanes_where(frame, operands.numbers[5]), lanes_with_value(frame, operands, predicate)
+    given = lanes_with_value(frame, operands, first)
+    held = known & ((holds & given) | (~holds & lanes_with_value(frame, operands, second)))
+    lacking = second
+    if active & ~known != 0:
+        lacking = predicate
+    elif active & holds & ~given != 0:
+        lacking = first
+    assign_from(frame, operands, operands.numbers[1], active, held, lacking, 0)
+
+
+@compiled()
+def combine_values(frame: WarpFrame, active: int, operands: StepOperands) -> None:
+    """Predicates, and perhaps a comparison, are combined by `and` or `or`: one that decides is enough.
+
+    Operands: row, targets, sources of the comparison, predicates; each with their count. A predicate is its
+    index, its offset, and whether it decides where it holds.
+    """
+    count, held, lacking, decided = operands.numbers[2], active, -1, 0
+    sources = 3 + count
+    predicates = sources + 1 + operands.numbers[sources]
+    for number in range(operands.numbers[sources]):
+        register = operands.numbers[sources + 1 + number]
+        held &= value_of(frame, operands, register).lanes
+        if (lacking < 0) & (held != active):
+            lacking = register
+    for number in range(operands.numbers[predicates]):
+        first = predicates + 1 + 3 * number
+        register, holds = operands.numbers[first], lanes_where(frame, operands.numbers[first + 1])
+        known = lanes_with_value(frame, operands, register)
+        held &= known
+        if (lacking < 0) & (held != active):
+            lacking = register
+        decided |= known & (holds if operands.numbers[first + 2] != 0 else ~holds)
+    for number in range(count):
+        target = operands.numbers[3 + number]
+        assign_from(frame, operands, target, active, held | decided, lacking, operands.numbers[1])
+
+
+@compiled()
+def let_comparison_decide(frame: WarpFrame, active: int, operands: StepOperands) -> None:
+    """A comparison is about to be combined with a predicate, which gets a value that does not decide.
+
+    That is in lanes in which it has none. Operands: the predicate, its offset, whether it decides where it
+    holds.
+    """
+    missing = active & ~lanes_with_value(frame, operands, operands.numbers[1])
+    watch_of(frame.block).undecided = missing
+    if missing == 0:
+        return
+    predicate = LaneBytes.at(address_of(frame) + operands.numbers[2])
+    predicate.bytes = choose(lanes_in(missing), 0 if operands.numbers[3] != 0 else 1, predicate.bytes)
+
+
+@compiled()
+def settle_values(frame: WarpFrame, active: int, operands: StepOperands) -> None:
+    """A comparison has been combined with a predicate: its results have a value where it decided.
+
+    Operands: the result of a comparison that decides, sources, targets; each with their count. A target is
+    its index and its offset.
+    """
+    held, targets = watch_of(frame.block).undecided, 3 + operands.numbers[2]
+    for number in range(operands.numbers[2]):
+        held &= value_of(frame, operands, operands.numbers[3 + number]).lanes
+    for number in range(operands.numbers[targets]):
+        value = value_of(frame, operands, operands.numbers[targets + 1 + 2 * number])
+        holds = lanes_where(frame, operands.numbers[targets + 2 + 2 * number])
+        value.lanes |= held & (holds if operands.numbers[1] != 0 else ~holds)
 
 
 @inlined
@@ -138,13 +231,13 @@ def note_delivered(frame: WarpFrame, active: int, operands: StepOperands, held: 
     if active & ~held != 0:
         watch_of(frame.block).undelivered_by = operands.numbers[1]
     for number in range(operands.numbers[3]):
-        assign(values_of(frame, operands), operands.numbers[4 + number], active, held)
+        assign_delivered(frame, operands, operands.numbers[4 + number], active, held)
 
 
 @compiled()
 def note_shuffled(frame: WarpFrame, active: int, operands: StepOperands) -> None:
     """A shuffle reads a register of other lanes. Operands: row, that register, targets with their count."""
-    there = lanes_with_value(values_of(frame, operands), operands.numbers[2])
+    there = lanes_with_value(frame, operands, operands.numbers[2])
     sources = watch_of(frame.block).shuffle_sources
     has_value = (words_of(there) >> (sources & (LANES - 1))) & 1 != 0
     note_delivered(frame, active, operands, mask_of(has_value & (sources < LANES)))
@@ -159,13 +252,13 @@ def note_decoded(frame: WarpFrame, active: int, operands: StepOperands) -> None:
 @compiled()
 def note_loaded(frame: WarpFrame, active: int, operands: StepOperands) -> None:
     """Registers are loaded from local memory. Operands: row, count, pairs of a target and its element."""
-    watch, values = watch_of(frame.block), values_of(frame, operands)
+    watch = watch_of(frame.block)
     for number in range(operands.numbers[2]):
         target, element = operands.numbers[3 + 2 * number], operands.numbers[4 + 2 * number]
         unwritten = watch.unwritten_lanes[element]
         if active & unwritten != 0:
             watch.undelivered_by = operands.numbers[1]
-        assign(values, target, active, ~unwritten)
+        assign_delivered(frame, operands, target, active, ~unwritten)
 
 
 # registers of wgmma -----------------------------------------------------------------------------------------

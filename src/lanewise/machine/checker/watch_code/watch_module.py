@@ -84,6 +84,8 @@ class ShadowCell(Fields):
     earlier_reader: int
     publication: int
     publishers: int
+    chain_begin: int
+    replaced_word: int
     first_read: int
     read_warps: int
     async_read_epoch: int

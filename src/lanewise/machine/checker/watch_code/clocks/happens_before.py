@@ -184,6 +184,15 @@ def is_learnt(clock: WarpClock, release: int, lanes: int) -> bool:
 
 
 @inlined
+def has_met_learners(clock: WarpClock, release: int, lanes: int) -> bool:
+    """Return whether lanes have met others that acquired a release themselves."""
+    for index in range(clock.learnt_count):
+        if clock.learnt[index] == release:
+            return lanes & ~(clock.learners[index] | clock.met_learners[index]) == 0
+    return False
+
+
+@inlined
 def is_known_by_barrier(watch: BlockWatch, release: int) -> bool:
     """Return whether the warp knew of a release by a barrier: then all of its lanes know of it."""
     clock, local = watch.clock, local_warp(watch, release)
@@ -221,6 +230,7 @@ def learn(watch: BlockWatch, lanes: int, release: int, is_own: bool) -> None:
         local = local_warp(watch, release)
         clock.learnt[count] = release
         clock.learners[count] = lanes
+        clock.met_learners[count] = 0
         clock.known_before[count] = clock.seen[local] if in_block(watch, local) else 0
         clock.learnt_count = count + 1
 
@@ -344,7 +354,9 @@ def ordered_in_warp(watch: BlockWatch, epoch: int, who: int, lanes: int, me: int
         return ORDERED
     # Volatile accesses of a warp are strong, but such code relies on lock step for its values.
     in_step = who & me & records.VOLATILE != 0
-    return WEAKLY_ORDERED if in_step | (clock.converged >= epoch) else UNORDERED
+    met = mask_of(watch.running_lanes.met[lane_of(me)] >= epoch)
+    have_met = (lanes & ~(mine | known | met) == 0) & (not is_collective)
+    return WEAKLY_ORDERED if in_step | have_met | (clock.converged >= epoch) else UNORDERED
 
 
 @compiled()
@@ -357,7 +369,7 @@ def release_orders(watch: BlockWatch, release: int, epoch: int, lanes: int, me: 
         return NO_ORDER
     if is_learnt(watch.clock, release, 1 << lane_of(me)):
         return ORDERED
-    return WEAKLY_ORDERED if watch.clock.met_after_acquire != 0 else NO_ORDER
+    return WEAKLY_ORDERED if has_met_learners(watch.clock, release, 1 << lane_of(me)) else NO_ORDER
 
 
 @inlined

@@ -24,6 +24,7 @@ from lanewise.machine.checker.watch_code.clocks.happens_before import (
     see_releases,
     share_releases,
 )
+from lanewise.machine.checker.watch_code.clocks.observations import observe
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import (
     in_block,
     in_cluster,
@@ -379,6 +380,7 @@ def access_strongly(access: Access) -> None:
             )
         else:
             access_flag(strong, cell_at(place, access.stride), lane)
+            observe(access, lane, offset)
     clock.glimpsed = max(clock.glimpsed, strong.chained)
     if flags & Flag.ACQUIRES != 0:
         acquire(watch, (scope == FOR_ALL) | phases, scope == FOR_CLUSTER)

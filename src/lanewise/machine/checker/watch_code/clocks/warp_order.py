@@ -38,6 +38,17 @@ def join_lanes(watch: BlockWatch, index: int, lanes: int) -> None:
 
 
 @compiled()
+def join_meetings(watch: BlockWatch, index: int, lanes: int) -> None:
+    """Let lanes of a warp that meet know of each other what each of them knows, without an order."""
+    clocks = watch.lane_clocks[index]
+    together = choose(lanes_in(lanes), watch.watch.now, words_of(0))
+    for lane in set_bits(lanes):
+        together = joined(together, joined(clocks.met[lane], clocks.seen[lane]))
+    for lane in set_bits(lanes):
+        clocks.met[lane] = together
+
+
+@compiled()
 def synchronise(frame: WarpFrame, lanes: int) -> None:
     """Lanes of a warp have synchronised, with order of their accesses."""
     watch = watch_of(frame.block)
@@ -48,12 +59,21 @@ def synchronise(frame: WarpFrame, lanes: int) -> None:
         clock.synced = watch.watch.now
         clock.touched = 0
         clock.learnt_count = 0
-        clock.met_after_acquire = 0
         if follows_async():
             share_bulk_waits(watch, frame.index)
     else:
         clock.partly_synced = watch.watch.now
         join_lanes(watch, frame.index, lanes)
+        if clock.partly_met > clock.synced:
+            join_meetings(watch, frame.index, lanes)
+
+
+@inlined
+def meet_learners(clock: WarpClock, lanes: int) -> None:
+    """Lanes that meet learn, without an order, of releases that some of them have acquired."""
+    for index in range(clock.learnt_count):
+        if lanes & (clock.learners[index] | clock.met_learners[index]) != 0:
+            clock.met_learners[index] = clock.met_learners[index] | lanes
 
 
 @compiled()
@@ -61,10 +81,13 @@ def meet(frame: WarpFrame, active: int) -> None:
     """Lanes are at one instruction together, without order of their accesses."""
     watch = watch_of_running(frame)
     clock = watch.clocks[frame.index]
+    meet_learners(clock, active)
     if alive_lanes(frame) & ~active == 0:
         clock.converged = watch.watch.now
-        clock.met_after_acquire = clock.learnt_count
-        watch.fresh = 1
+    else:
+        clock.partly_met = watch.watch.now
+        join_meetings(watch, frame.index, active)
+    watch.fresh = 1
 
 
 @inlined
@@ -124,12 +147,8 @@ def masks_differ(frame: WarpFrame, row: SiteRow, active: int) -> bool:
 
 @inlined
 def lanes_with_mask(frame: WarpFrame, row: SiteRow, lanes: int, mask: int) -> int:
-    """Return which of some lanes give a mask."""
-    alike = 0
-    for lane in set_bits(lanes):
-        if mask_given_by(frame, row, lane) == mask:
-            alike |= 1 << lane
-    return alike
+    """Return which of some lanes give a mask, which is in a register."""
+    return lanes & mask_of(LaneWords.at(address_of(frame) + row.base).words == mask)
 
 
 @inlined
@@ -199,15 +218,16 @@ def members(frame: WarpFrame, site: int, active: int) -> None:
         check_masks(frame, site, active, gone, waits, are_mixed)
     if row.flags & Flag.SHUFFLES != 0:
         shuffled(frame, site, active)
-    if not waits:
-        meet(frame, active)
-        return
-    # Only a barrier of the warp orders accesses, and only those of the lanes that name each other.
+    # Lanes wait for those that they name, also where one instruction is executed with several masks. Only a
+    # barrier of the warp orders their accesses.
     left = active
     while left != 0:
         mask = mask_given_by(frame, row, lowest_bit(left))
         together = lanes_with_mask(frame, row, left, mask) if are_mixed else left
-        arrive_at_mask(frame, clock, site, mask, together, gone)
+        if waits:
+            arrive_at_mask(frame, clock, site, mask, together, gone)
+        else:
+            meet(frame, together)
         left &= ~together
 
 

@@ -20,6 +20,7 @@ from lanewise.machine.checker.watch_code.clocks.happens_before import (
     lanes_of,
     ordered,
 )
+from lanewise.machine.checker.watch_code.clocks.observations import order_by_observation
 from lanewise.machine.checker.watch_code.clocks.vector_clocks import lane_is_in, suspect, warp_of
 from lanewise.machine.checker.watch_code.proxy.completion import async_finished, finished
 from lanewise.machine.checker.watch_code.watch_module import (
@@ -216,11 +217,21 @@ def check_after_write(access: Access, cell: ShadowCell, me: int, offset: int, wr
     order = ordered(watch, epoch, earlier, writers_before(access, cell, me, offset, writes), me)
     if order == ORDERED:
         return True
+    observed = order_by_observation(access, offset, epoch, writer, me)
+    if observed == ORDERED:
+        return True
     if writes and stores_what_is_there(access, me, offset):
         return False
-    kind = Suspicion.WEAKLY_AFTER_WRITE if order == WEAKLY_ORDERED else Suspicion.AFTER_WRITE
-    suspect_access(access, me, offset, kind, epoch, writer)
+    is_weak = (order == WEAKLY_ORDERED) | (observed == WEAKLY_ORDERED)
+    kind = Suspicion.WEAKLY_AFTER_WRITE if is_weak else Suspicion.AFTER_WRITE
+    suspect_access(access, me, offset, kind, epoch, as_observed(writer, observed))
     return False
+
+
+@inlined
+def as_observed(who: int, observed: int) -> int:
+    """Return an access in one word, with a mark if a strong read has observed it."""
+    return who | records.OBSERVED if observed == WEAKLY_ORDERED else who
 
 
 @inlined
@@ -243,9 +254,14 @@ def check_after_earlier_write(access: Access, cell: ShadowCell, me: int, offset:
     order = ordered(access.watch, epoch, plain, lanes_of(plain), me)
     if order == ORDERED:
         return True
+    observed = order_by_observation(access, offset, epoch, plain, me)
+    if observed == ORDERED:
+        if access.flags & (Flag.WRITES | Flag.STRONG_ACCESS) == Flag.WRITES:
+            cell.earlier_epoch = 0  # what comes after this plain write comes after that one
+        return True
     is_certain = is_replaced & (order != WEAKLY_ORDERED)
     kind = Suspicion.AFTER_WRITE if is_certain else Suspicion.WEAKLY_AFTER_WRITE
-    suspect_access(access, me, offset, kind, epoch, plain)
+    suspect_access(access, me, offset, kind, epoch, as_observed(plain, observed))
     return False
 
 
@@ -273,6 +289,20 @@ def check_after_reader(
     named = reader | records.SEVERAL if has_others else reader
     kind = Suspicion.WEAKLY_AFTER_READ if order == WEAKLY_ORDERED else Suspicion.AFTER_READ
     suspect_access(access, me, offset, kind, epoch, named)
+    return False
+
+
+@inlined
+def hides_last_readers(access: Access, cell: ShadowCell, me: int, earlier: int, lanes: int) -> bool:
+    """Return whether the earlier reader is ordered weakly before a write, and the last ones are not at all.
+
+    Some lanes of a warp may have met the one that writes, and others not.
+    """
+    watch, last, held = access.watch, cell.read_epoch, cell.earlier_epoch
+    are_plain = (held | last) & records.PENDING == 0
+    are_read = (held > floor_of(access)) & (last > floor_of(access)) & are_plain
+    if are_read and ordered(watch, last, cell.reader, cell.read_lanes, me) == UNORDERED:
+        return ordered(watch, held, earlier, lanes, me) == WEAKLY_ORDERED
     return False
 
 
@@ -350,7 +380,9 @@ def examine_write(access: Access, me: int, offset: int) -> None:
             return
     # The earlier reader first: among lanes of one warp, the last one may be this lane.
     earlier, lanes = cell.earlier_reader, lanes_of(cell.earlier_reader)
-    if not check_after_reader(access, cell, me, offset, cell.earlier_epoch, earlier, lanes, is_last=False):
+    if not hides_last_readers(access, cell, me, earlier, lanes) and not check_after_reader(
+        access, cell, me, offset, cell.earlier_epoch, earlier, lanes, is_last=False
+    ):
         return
     if check_after_reader(access, cell, me, offset, cell.read_epoch, reader, cell.read_lanes, is_last=True):
         check_warps_between(access, cell, me, offset)
@@ -452,14 +484,16 @@ def note_write(access: Access, me: int, offset: int) -> None:
 
 @compiled()
 def forget_ordered_readers(access: Access, me: int, offset: int) -> None:
-    """Forget lanes that read a cell before and are ordered before this lane.
+    """Forget lanes that read a cell before and are ordered before this lane, or have met it since.
 
-    They need not be kept: what comes after this read comes after theirs.
+    They need not be kept: what comes after this read comes after theirs. Of those that have met it, which are
+    ordered on hardware alone, the last one is kept as an earlier reader.
     """
     cell, watch = cell_of(access, offset), access.watch
     read = cell.read_epoch
     if (read > watch.own_after) & (me & records.COLLECTIVE == 0):
-        known = mask_of(watch.running_lanes.seen[lane_of(me)] >= read)
+        lanes, lane = watch.running_lanes, lane_of(me)
+        known = mask_of(lanes.seen[lane] >= read) | mask_of(lanes.met[lane] >= read)
         cell.read_lanes = cell.read_lanes & ~known
 
 

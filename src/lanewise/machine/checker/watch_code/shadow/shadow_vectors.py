@@ -96,8 +96,11 @@ class View:
         module = observed.code.module
         assert isinstance(module, WatchModule)
         self.follows = observed.code.constant(BOOL, int(module.follows_async))
-        #: Whether some lanes of the warp have synchronised since all of them last did.
-        self.partly_synced = clock.get(WarpClock.partly_synced) > clock.get(WarpClock.synced)
+        #: Whether some lanes of the warp have synchronised, or met, since all of them last synchronised.
+        synced = clock.get(WarpClock.synced)
+        self.partly_synced = (clock.get(WarpClock.partly_synced) > synced) | (
+            clock.get(WarpClock.partly_met) > synced
+        )
 
 
 class CellVector:
