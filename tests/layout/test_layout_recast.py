@@ -44,7 +44,9 @@ def test_downcast_splits_each_element(layout: Layout, n: int) -> None:
 @law(layouts((1, 2, 3, 8), (0, 1, 2, 3, 8)), WIDTHS)
 def test_downcast_splits_each_element_of_any_layout(layout: Layout, n: int) -> None:
     """Also where modes have extent 1, or an index is there more than once."""
-    if 1 in flatten(layout.stride):
+    modes = zip(flatten(layout.shape), flatten(layout.stride), strict=True)
+    contiguous = [extent for extent, stride in modes if stride == 1]
+    if contiguous and sum(extent > 1 for extent in contiguous) <= 1:  # CuTe lengthens several, which overlap
         assert_splits_each_element(layout, n)
 
 
@@ -56,7 +58,6 @@ def test_downcast_splits_each_element_of_any_layout(layout: Layout, n: int) -> N
         (Layout((1, 4, 8)), 2, Layout((1, 8, 8), (2, 1, 8))),
         (Layout((1, 1)), 4, Layout((4, 1), (1, 4))),
         (Layout((8, 1), (2, 1)), 4, Layout((8, 4), (8, 1))),
-        (Layout((2, 4), (1, 1)), 2, Layout((4, 4), (1, 2))),
     ],
 )
 def test_downcast_lengthens_one_mode(layout: Layout, factor: int, expected: Layout) -> None:

@@ -25,8 +25,8 @@ def upcast(layout: object, n: int) -> Any:
 def downcast(layout: object, n: int) -> Any:
     """The layout in units of an n-th of an element: strides times n, the contiguous mode lengthened.
 
-    An element at index x becomes the n parts at n x to n x + n - 1. Only one mode is lengthened: the first of
-    stride 1, and one of extent 1 only where no longer mode has stride 1.
+    An element at index x becomes the n parts at n x to n x + n - 1. A mode of extent 1 is lengthened only
+    where no longer one has stride 1. Where several longer ones have, all are, as in CuTe, and overlap.
 
     >>> downcast(Layout((8, 8), (1, 8)), 4), downcast(Swizzle(3, 1, 3), 8)
     ((32,8):(1,32), Swizzle(3,4,3))
@@ -36,7 +36,7 @@ def downcast(layout: object, n: int) -> Any:
     layout = _checked("downcast", layout)
     n = as_int(n)
     plain = layout.layoutA if isinstance(layout, ComposedLayout) else layout
-    if isinstance(plain, Layout) and n != 1 and _contiguous_mode(integer_modes("downcast", plain)) is None:
+    if isinstance(plain, Layout) and n != 1 and not _contiguous_modes(integer_modes("downcast", plain)):
         raise LanewiseError(f"downcast({plain}, {n!r}): no mode has stride 1, which the parts would go on in")
     return _cast("downcast", layout, n, _downcast_modes, _downcast_swizzle)
 
@@ -100,19 +100,17 @@ def _upcast_modes(modes: FlatModes, layout: Layout, n: int) -> FlatModes:
 
 
 def _downcast_modes(modes: FlatModes, layout: Layout, n: int) -> FlatModes:
-    result = [(shape, stride * n) for shape, stride in modes]
-    contiguous = _contiguous_mode(modes)
-    if contiguous is not None:
-        shape, stride = modes[contiguous]
-        result[contiguous] = shape * n, stride
-    return result
+    contiguous = _contiguous_modes(modes)
+    return [
+        (shape * n, stride) if place in contiguous else (shape, stride * n)
+        for place, (shape, stride) in enumerate(modes)
+    ]
 
 
-def _contiguous_mode(modes: FlatModes) -> int | None:
-    """Return the first mode of stride 1; one of extent 1 only if no longer mode has that stride."""
+def _contiguous_modes(modes: FlatModes) -> list[int]:
+    """Return the modes of stride 1 that are longer than 1; if there are none, the first of them."""
     candidates = [i for i, (_, stride) in enumerate(modes) if stride in (1, -1)]
-    longer = [i for i in candidates if modes[i][0] != 1]
-    return next(iter(longer + candidates), None)
+    return [i for i in candidates if modes[i][0] != 1] or candidates[:1]
 
 
 def _log2(name: str, n: int) -> int:

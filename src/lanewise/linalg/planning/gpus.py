@@ -28,7 +28,6 @@ def resident(cluster_size: Any, multiprocessors: int) -> Any:
 class Gpu:
     """A GPU that stands for its arch: numbers for the model of time, not for the bits."""
 
-    name: str
     multiprocessors: int
     #: Bytes in a second that a copy reaches; operations in a second of bf16 products, sustained.
     bandwidth: float
@@ -60,7 +59,7 @@ def _gpu(name: str, arch: str, bandwidth: float, speed: float) -> Gpu:
     """Return a GPU with the figures of its data sheet."""
     figures = FIGURES[name]
     l2_bytes = int(figures.l2_mib * (1 << 20))
-    return Gpu(name, figures.multiprocessors, bandwidth, speed, shared_bytes_of(arch), l2_bytes)
+    return Gpu(figures.multiprocessors, bandwidth, speed, shared_bytes_of(arch), l2_bytes)
 
 
 #: H200: measured (a copy, and wgmma on operands at rest). The others: 85 % of what NVIDIA states.

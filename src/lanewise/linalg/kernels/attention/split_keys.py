@@ -129,7 +129,7 @@ def merging(dtype: Format, depth: int, shared: bool) -> Kernel:
             weights, total, highest = weights_of(partial, row, parts, scale * LOG2_E, most)
             values = added(partial, row, parts, weights, warp if shared else 0, step)
             if shared:
-                values = over_warps(values, warp, lane, depth)
+                values = over_warps(values, warp, lane)
             share = share_of(total)
             head, query = row // queries, row % queries
             indices = head // heads, head % heads, query
@@ -147,7 +147,7 @@ def merging(dtype: Format, depth: int, shared: bool) -> Kernel:
 
 
 @lw.device
-def over_warps(values, warp, lane, depth):
+def over_warps(values, warp, lane):
     """Return a lane's values added over the warps of a block in order, through shared memory."""
     kept = lw.shared(f32, (WARPS, len(values), LANES, 2))
     for number, pair in enumerate(values):

@@ -93,8 +93,6 @@ def _about_memory(T: Traits, memory: SharedMemory) -> str:
 def _about_schedule(T: Traits) -> str:
     """Return what is wrong with how sums are split, promoted, or skewed."""
     plan = T.plan
-    if T.problem.promote is not None and plan.split * plan.groups > 1:
-        return "sums with block scales cannot be split over K"
     if plan.skew and (
         T.consumers == 1 or T.pingpong or T.promotes or T.grouped or not 0 < plan.skew <= plan.stages
     ):
