@@ -87,8 +87,8 @@ DEFAULT_ARCH = "sm_90a"
 def planned_arch(arch: str | None) -> str:
     """Return an arch's name as plans have it, of None the usual one; an error for archs that have no plans.
 
-    >>> planned_arch("sm_90a"), planned_arch("RTX 4090"), planned_arch(None)
-    ('sm_90a', 'sm_89', 'sm_90a')
+    >>> planned_arch("sm_90a"), planned_arch("RTX 4090"), planned_arch("GB10"), planned_arch(None)
+    ('sm_90a', 'sm_89', 'sm_120', 'sm_90a')
     """
     name = DEFAULT_ARCH if arch is None else find_arch(arch)
     planned = _LIKE.get(name, name)
