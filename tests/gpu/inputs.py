@@ -326,7 +326,8 @@ def indices(instruction: Instruction, count: int, rng: np.random.Generator) -> N
     rows, width = metadata.indices_shape
     if metadata.per_code == 1:
         return rng.integers(0, 2, (count, rows, width), np.uint8)
-    pairs = np.array([(i, j) for i in range(4) for j in range(i + 1, 4)], np.uint8)
+    falling = not metadata.ordered  # the two places of a group may come in any order
+    pairs = np.array([(i, j) for i in range(4) for j in range(4) if i < j or (falling and i > j)], np.uint8)
     return pairs[rng.integers(0, len(pairs), (count, rows, width // 2))].reshape(count, rows, width)
 
 

@@ -20,7 +20,7 @@ from lanewise.linalg.options import Options
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.candidates import ranked
-from lanewise.linalg.planning.planner import built, plan_of
+from lanewise.linalg.planning.planner import built, plan_of, require_kernel
 from lanewise.linalg.rules import problem_of_sizes, request_of
 from linalg.hopper_products import plan, some
 from linalg.kernels_on_cpu import _pointers, by_kernels
@@ -177,6 +177,18 @@ def test_planner_reads_a_long_odd_matrix_once() -> None:
         assert chosen.a_in_registers and not (chosen.copy_a if m > n else chosen.copy_b), chosen
     aligned = problem_of_sizes(13600, 72, 1128, "bf16", layout="nn")
     assert not any(ranked(aligned).choices["a_in_registers"])
+
+
+@pytest.mark.parametrize(("dtype", "longest"), [("f32", 1 << 29), ("bf16", 1 << 30)])
+def test_lines_of_two_gib_are_copied(dtype: str, longest: int) -> None:
+    """Threads count what is left of a line in 32 bits."""
+    chosen = [
+        plan_of(problem_of_sizes(3, 200, longest + more, dtype, layout="nt"), "sm_90a") for more in (-1, 1)
+    ]
+    assert [each.a_in_registers for each in chosen] == [True, False]
+    forced = plan((64, 8, 64), stages=2, a_in_registers=True, copy_b=True)
+    with pytest.raises(lw.LanewiseError, match="a has lines of 2 GiB or more"):
+        require_kernel(problem_of_sizes(200, 8, longest + 1, dtype, layout="nt"), forced)
 
 
 @pytest.mark.parametrize(("precision", "tile"), [("f32", (64, 8, 64)), ("tf32", (64, 8, 32))])

@@ -27,12 +27,28 @@ def needs_copy(operand: Operand, precision: str = "", tcgen05: bool = False) -> 
     return not operand.tma or precision == "f32" or needs_transpose(operand, precision, tcgen05)
 
 
+#: Bytes of a line, of K or of M, from which on threads do not count what is left of it.
+_LONG_LINE = 1 << 31
+
+
+def has_long_lines(problem: Problem) -> bool:
+    """Return whether lines of A are too long for threads to load them at any address.
+
+    >>> from lanewise.linalg.rules import problem_of_sizes
+    >>> [has_long_lines(problem_of_sizes(1, 8, k, "f32")) for k in ((1 << 29) - 1, (1 << 29) + 1)]
+    [False, True]
+    """
+    a = problem.a
+    return (problem.k if a.k_major else problem.m) * a.dtype.word_bits // 8 >= _LONG_LINE
+
+
 def can_be_shifted(problem: Problem) -> bool:
     """Return whether wgmma can get A of a problem from registers that shift it: elements of 8 or 16 bits at
     any address. Of 8 bits, neighbours have to lie along K."""
     a = problem.a
     lies = a.inner == 1 and min(a.leading, a.batch_stride) >= 0 and not a.tma
     plain = not (problem.promote or problem.experts or problem.sparse or problem.precision)
+    plain = plain and not has_long_lines(problem)
     return lies and plain and (a.dtype.word_bits == 16 or (a.dtype.word_bits == 8 and a.k_major))
 
 

@@ -28,7 +28,7 @@ from lanewise.linalg.kernels.hopper.traits import (
 )
 from lanewise.linalg.kernels.tile_traits import SECTOR, has_aligned_rows
 from lanewise.linalg.kernels.warp.traits import BLOCKS_OF_K
-from lanewise.linalg.operand_copies import can_be_shifted, needs_copy, needs_transpose
+from lanewise.linalg.operand_copies import can_be_shifted, has_long_lines, needs_copy, needs_transpose
 from lanewise.linalg.orientation import oriented
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS
@@ -440,6 +440,8 @@ def _can_have_a_in_registers(problem: Problem, x: Choices) -> Any:
     """Return of which candidates the kernel's A may be loaded as it lies, and go through registers."""
     planes, shifts = planes_of(problem), can_be_shifted(problem)
     if problem.a.inner != 1 or (planes == 1 and not (shifts or _is_transposed(problem.a, problem))):
+        return np.zeros(len(x["rows"]), bool)
+    if not problem.a.tma and has_long_lines(problem):
         return np.zeros(len(x["rows"]), bool)
     consumers = consumers_of(x["rows"], x["pingpong"])
     high = x["rows"] // np.where(x["pingpong"] > 0, 1, consumers) // ROWS

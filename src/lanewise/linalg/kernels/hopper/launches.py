@@ -27,6 +27,7 @@ from lanewise.linalg.kernels.hopper.split_k import workspace_bytes as sum_bytes
 from lanewise.linalg.kernels.hopper.traits import LINE, MOST_SHARED, Store, Traits, traits_of
 from lanewise.linalg.kernels.parameters import arguments_of
 from lanewise.linalg.kernels.sparse.metadata import metadata_shape
+from lanewise.linalg.operand_copies import has_long_lines
 from lanewise.linalg.orientation import computes_transpose, oriented, oriented_launch
 from lanewise.linalg.plan import Plan
 from lanewise.linalg.planning.gpus import GPUS, resident
@@ -233,6 +234,11 @@ def require_kernel(problem: Problem, plan: Plan) -> None:
         raise LanewiseError(
             f"a_in_registers=True: TMA cannot load {lying} as it lies: take a_in_registers=False and "
             f"copy_{lying}=True"
+        )
+    if traits.threads_load_a and has_long_lines(oriented(problem, plan)):
+        raise LanewiseError(
+            f"a_in_registers=True: {lying} has lines of 2 GiB or more, which threads do not load as they "
+            f"lie: take a_in_registers=False and copy_{lying}=True"
         )
     require_copies(problem, plan, names=other)
 

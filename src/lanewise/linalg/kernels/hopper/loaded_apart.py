@@ -13,9 +13,8 @@ from lanewise import lang as lw
 from lanewise.linalg.kernels.hopper.tile_scheduler import numbers
 from lanewise.linalg.kernels.hopper.traits import Traits
 
-#: Warps that load A where TMA cannot, their threads, and how each says that its loads are there.
-LOADING_WARPS = 3
-LOADING = 32 * LOADING_WARPS
+#: Threads that load A where TMA cannot, those of three warps, and how each says that its loads are there.
+LOADING = 96
 _ARRIVE = "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [{barrier}];"
 
 
